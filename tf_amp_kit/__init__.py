@@ -1,0 +1,1 @@
+"""Mixed precision you can trust, for Keras 3 on TensorFlow."""

@@ -1,0 +1,89 @@
+"""Every exception and warning that the package raises, drawn as one tree.
+
+```
+AmpError (Exception)
+├── PrecisionError (ValueError)      an unknown or refused precision or level
+├── EnvironmentUnfit (RuntimeError)  another backend, another floatx, Keras 2
+├── ModelError (TypeError)           not a Keras model, or not one yet
+├── InputsError (ValueError)         example inputs are missing or do not fit
+├── TracingError (RuntimeError)      a model that cannot be observed at all
+├── LoadError (ValueError)           a model file or a builder that gives none
+└── FindingsError (AssertionError)   an audit found what it was told to refuse
+
+AmpWarning (UserWarning)
+├── SlowPrecisionWarning             this machine runs the precision slowly
+├── PureHalfWarning                  level O3 gives up float32 master weights
+└── AuditWarning                     an audit saw less than it was asked to see
+```
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AmpError",
+    "AmpWarning",
+    "AuditWarning",
+    "EnvironmentUnfit",
+    "FindingsError",
+    "InputsError",
+    "LoadError",
+    "ModelError",
+    "PrecisionError",
+    "PureHalfWarning",
+    "SlowPrecisionWarning",
+    "TracingError",
+]
+
+
+class AmpError(Exception):
+    """Base of every error raised by this package.
+
+    Example:
+
+    >>> issubclass(PrecisionError, AmpError)
+    True
+    """
+
+
+class PrecisionError(AmpError, ValueError):
+    """A precision or level that is unknown, or refused in this combination."""
+
+
+class EnvironmentUnfit(AmpError, RuntimeError):
+    """Keras is set up in a way that mixed precision cannot work with."""
+
+
+class ModelError(AmpError, TypeError):
+    """The object is not a Keras 3 model, or is not built yet."""
+
+
+class InputsError(AmpError, ValueError):
+    """Example inputs are missing, or do not fit the model."""
+
+
+class TracingError(AmpError, RuntimeError):
+    """The model can neither be traced nor run on a tiny batch."""
+
+
+class LoadError(AmpError, ValueError):
+    """A model file cannot be opened, or a builder does not give a model."""
+
+
+class FindingsError(AmpError, AssertionError):
+    """An audit has findings of a severity that the caller refuses."""
+
+
+class AmpWarning(UserWarning):
+    """Base of every warning raised by this package."""
+
+
+class SlowPrecisionWarning(AmpWarning):
+    """The precision runs slower than float32 on this machine."""
+
+
+class PureHalfWarning(AmpWarning):
+    """Level O3 keeps the variables in half precision, without float32 masters."""
+
+
+class AuditWarning(AmpWarning):
+    """An audit could see less of the model than it was asked to."""
