@@ -5,3 +5,324 @@ Where a new Keras moves a name, this is the only file to change.
 """
 
 from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, Final
+
+import keras
+import tensorflow as tf
+
+from tf_amp_kit.formats import is_half
+
+# Attributes in which Keras keeps a second reference to what hangs elsewhere.
+BOOKKEEPING_ATTRIBUTES: Final = frozenset(
+    {
+        "_layers",
+        "_functional",
+        "_tracker",
+        "_metrics",
+        "_operations",
+        "_nodes",
+        "_nodes_by_depth",
+        "_operations_by_depth",
+        "_inbound_nodes",
+        "_outbound_nodes",
+        "_call_context_args",
+        "_seed_generators",
+        "_trainable_variables",
+        "_non_trainable_variables",
+    }
+)
+
+_patch_lock = threading.RLock()
+
+
+class ClassPatch:
+    """Replaces one attribute of a class while at least one scope needs it.
+
+    Scopes may overlap in several threads: the first one in installs the
+    replacement, the last one out puts the original back.
+
+    Args:
+        owner: The class.
+        name: The attribute's name.
+        make: Takes the original and returns the replacement.
+    """
+
+    def __init__(self, owner: type, name: str, make: Callable[[Any], Any]) -> None:
+        self.owner, self.name, self.make = owner, name, make
+        self._depth = 0
+        self._original: Any = None
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Installs the replacement for the time of a `with` block."""
+        with _patch_lock:
+            if self._depth == 0:
+                self._original = self.owner.__dict__[self.name]
+                setattr(self.owner, self.name, self.make(self._original))
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with _patch_lock:
+                self._depth -= 1
+                if self._depth == 0:
+                    setattr(self.owner, self.name, self._original)
+
+
+def is_functional(model: Any) -> bool:
+    """Tells whether a model is a graph of layers: Functional or Sequential.
+
+    Uses `keras.src.models.functional.Functional`: the class has no public name.
+    """
+    from keras.src.models.functional import Functional
+
+    return isinstance(model, Functional | keras.Sequential)
+
+
+def inputs_structure(model: Any) -> Any:
+    """Returns a graph model's symbolic inputs in the structure that it takes.
+
+    Uses `Functional._inputs_struct`: the public `inputs` is flat, and a flat
+    list makes a model with named inputs warn.
+    """
+    functional = getattr(model, "_functional", None) or model
+    return getattr(functional, "_inputs_struct", model.inputs)
+
+
+def tracked_layers(layer: Any) -> list[Any]:
+    """Returns the layers that Keras itself tracks as direct sublayers.
+
+    Uses `Layer._layers`: only models have a public `layers`.
+    """
+    return [sub for sub in getattr(layer, "_layers", ()) if isinstance(sub, keras.layers.Layer)]
+
+
+@contextlib.contextmanager
+def losses_restored(layers: list[Any]) -> Iterator[None]:
+    """Gives layers back the losses that they held before a `with` block.
+
+    Uses `Layer._losses` and `Layer._loss_ids`: a trace leaves tensors of a
+    closed graph in them, and the public `losses` cannot be written.
+    """
+    saved = [
+        (layer, list(getattr(layer, "_losses", ())), set(getattr(layer, "_loss_ids", ())))
+        for layer in layers
+    ]
+    try:
+        yield
+    finally:
+        for layer, losses, ids in saved:
+            if hasattr(layer, "_losses"):
+                layer._losses[:] = losses
+            if hasattr(layer, "_loss_ids"):
+                layer._loss_ids.clear()
+                layer._loss_ids.update(ids)
+
+
+def function_graph(graph: Any, name: str) -> Any:
+    """Returns the body of a While, If or function call, or None.
+
+    Uses `Graph._get_function`: the public `as_graph_def` has neither shapes nor
+    the tracebacks of the operations.
+    """
+    function = graph._get_function(name)
+    return getattr(function, "graph", None)
+
+
+def trace_to_graph(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Traces a Python function into a graph.
+
+    Uses `func_graph.func_graph_from_py_func`: the public
+    `tf.function(...).get_concrete_function` puts variables that are created
+    during the trace into the graph, so that a layer that builds itself then is
+    left without values.
+
+    Args:
+        function: Takes tensors.
+        args: Structures of `tf.TypeSpec`s.
+        kwargs: Likewise, by name.
+
+    Returns:
+        The `FuncGraph`.
+    """
+    from tensorflow.python.framework.func_graph import func_graph_from_py_func
+
+    return func_graph_from_py_func("trace", function, args, kwargs)
+
+
+_inlining: ContextVar[bool] = ContextVar("inlining", default=False)
+
+
+def _make_inlined_call(original: Any) -> Any:
+    def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _inlining.get():
+            return original(function, *args, **kwargs)
+        body = function.python_function
+        if getattr(function, "_autograph", True):
+            from tensorflow.python.eager.polymorphic_function import autograph_util
+
+            body = autograph_util.py_func_from_autograph(body)
+        return body(*args, **kwargs)
+
+    return call
+
+
+def _function_class() -> type:
+    from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+    return Function
+
+
+_inline_patch: ClassPatch | None = None
+
+
+@contextlib.contextmanager
+def functions_inlined() -> Iterator[None]:
+    """Runs the Python bodies of `tf.function`s called by this thread.
+
+    A function that was traced before is not traced again, so that the layers
+    inside it would stay unseen. Uses `polymorphic_function.Function.__call__`
+    and `autograph_util.py_func_from_autograph`: the public switch,
+    `tf.config.run_functions_eagerly`, is global to all threads and leaves out
+    autograph.
+    """
+    global _inline_patch
+    if _inline_patch is None:
+        _inline_patch = ClassPatch(_function_class(), "__call__", _make_inlined_call)
+    with _inline_patch.installed():
+        token = _inlining.set(True)
+        try:
+            yield
+        finally:
+            _inlining.reset(token)
+
+
+_forced_compute_dtype: ContextVar[str | None] = ContextVar("forced_compute_dtype", default=None)
+
+
+def _make_forced_compute_dtype(original: Any) -> Any:
+    def compute_dtype(layer: Any) -> Any:
+        dtype = original.__get__(layer, type(layer))
+        forced = _forced_compute_dtype.get()
+        return forced if forced is not None and is_half(dtype) else dtype
+
+    return property(compute_dtype, doc=original.__doc__)
+
+
+_compute_dtype_patch = ClassPatch(keras.layers.Layer, "compute_dtype", _make_forced_compute_dtype)
+
+
+@contextlib.contextmanager
+def half_layers_compute_in(dtype: str) -> Iterator[None]:
+    """Makes every half-precision layer compute in another dtype, in this thread.
+
+    Replaces the public property `Layer.compute_dtype`, which Keras reads for
+    the casts of inputs and weights. Setting policies instead would change the
+    user's model, and in every thread.
+
+    Args:
+        dtype: The dtype, `"float32"` for example.
+    """
+    with _compute_dtype_patch.installed():
+        token = _forced_compute_dtype.set(dtype)
+        try:
+            yield
+        finally:
+            _forced_compute_dtype.reset(token)
+
+
+@contextlib.contextmanager
+def full_tracebacks() -> Iterator[None]:
+    """Keeps the frames of Keras and TensorFlow in tracebacks, in this thread.
+
+    Both switches are public, only TensorFlow's state is not readable in all
+    versions through a public name: `tf.debugging.is_traceback_filtering_enabled`.
+    """
+    keras_filters = keras.config.is_traceback_filtering_enabled()
+    tf_filters = tf.debugging.is_traceback_filtering_enabled()
+    keras.config.disable_traceback_filtering()
+    tf.debugging.disable_traceback_filtering()
+    try:
+        yield
+    finally:
+        if keras_filters:
+            keras.config.enable_traceback_filtering()
+        if tf_filters:
+            tf.debugging.enable_traceback_filtering()
+
+
+@contextlib.contextmanager
+def eager_operations_seen(callback: Callable[..., None]) -> Iterator[None]:
+    """Calls back after each operation that this thread runs eagerly.
+
+    Uses `tensorflow.python.framework.op_callbacks`: there is no public hook for
+    eager operations.
+
+    Args:
+        callback: Takes `op_type, inputs, attrs, outputs, op_name, graph`.
+    """
+    from tensorflow.python.framework import op_callbacks
+
+    op_callbacks.add_op_callback(callback)
+    try:
+        yield
+    finally:
+        op_callbacks.remove_op_callback(callback)
+
+
+def registered_kernels(op_type: str) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
+    """Lists the kernels of an operation in this build of TensorFlow.
+
+    Uses `tensorflow.python.framework.kernels`: there is no public list.
+
+    Args:
+        op_type: The operation's type, `"MaxPool3D"` for example.
+
+    Returns:
+        Pairs of a device type and the allowed dtype names of each attribute.
+    """
+    from tensorflow.python.framework import kernels
+
+    return [
+        (
+            kernel.device_type,
+            {
+                constraint.name: tuple(
+                    tf.as_dtype(number).name for number in constraint.allowed_values.list.type
+                )
+                for constraint in kernel.constraint
+            },
+        )
+        for kernel in kernels.get_registered_kernels_for_op(op_type).kernel
+    ]
+
+
+@contextlib.contextmanager
+def random_state_restored() -> Iterator[None]:
+    """Gives TensorFlow and Keras their global random state back, for this thread.
+
+    Uses `tensorflow.python.eager.context.context()._rng`, from which eager random
+    operations draw, and Keras's `global_seed_generator`: both have only setters
+    that start a new sequence.
+    """
+    from keras.src.backend.common import global_state
+    from tensorflow.python.eager import context
+
+    generator = getattr(context.context(), "_rng", None)
+    before = generator.getstate() if generator is not None else None
+    keras_generator = global_state.get_global_attribute("global_seed_generator")
+    keras_seed = None if keras_generator is None else keras_generator.state.numpy()
+    try:
+        yield
+    finally:
+        if generator is not None:
+            generator.setstate(before)
+        if keras_generator is not None:
+            keras_generator.state.assign(keras_seed)
+        else:
+            global_state.set_global_attribute("global_seed_generator", None)

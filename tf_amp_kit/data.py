@@ -1,0 +1,200 @@
+"""Every accepted form of example inputs, turned into specs and tiny batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_amp_kit.errors import InputsError
+
+__all__ = ["input_specs", "tiny_batch", "with_batch_size", "with_float_dtype"]
+
+#: Stands in for unknown dimensions other than the batch: large enough for the
+#: strides and windows of most image models, small enough to run at once.
+_UNKNOWN_DIMENSION: Final = 32
+
+_WAYS: Final = (
+    "Expected arrays, tensors, `tf.TensorSpec`s, a `tf.data.Dataset`, a "
+    "`keras.utils.PyDataset`, or shapes such as `(None, 28, 28, 1)`; or lists or "
+    "dictionaries of arrays, tensors, specs or shapes."
+)
+
+
+def input_specs(inputs: Any) -> Any:
+    """Describes example inputs by shape and dtype, with an open batch size.
+
+    Args:
+        inputs: Arrays, tensors (sparse and ragged too), `tf.TensorSpec`s, Keras
+            tensors, a dataset of `x` or `(x, y[, sample_weight])`, a
+            `PyDataset`, shapes (read as float32, with the batch first), or
+            lists, tuples and dictionaries of arrays, tensors, specs or shapes.
+            float64 arrays count as float32, as in `fit`.
+
+    Returns:
+        The same structure, of `tf.TypeSpec`s.
+
+    Raises:
+        InputsError: If something is none of these.
+
+    Example:
+
+    >>> input_specs(np.zeros((4, 3)))
+    TensorSpec(shape=(None, 3), dtype=tf.float32, name=None)
+    >>> input_specs({"ids": (None, 7)})["ids"].shape
+    TensorShape([None, 7])
+    """
+    if isinstance(inputs, tf.data.Dataset):
+        return _without_targets(inputs.element_spec)
+    if isinstance(inputs, keras.utils.PyDataset):
+        return input_specs(_without_targets(inputs[0]))
+    if isinstance(inputs, tf.TypeSpec):
+        return inputs
+    if isinstance(inputs, keras.KerasTensor):
+        return _spec_of_keras_tensor(inputs)
+    if _is_shape(inputs):
+        return tf.TensorSpec(inputs, tf.float32)
+    if isinstance(inputs, Mapping):
+        return {key: input_specs(value) for key, value in inputs.items()}
+    if isinstance(inputs, list | tuple) and not _is_plain_array(inputs):
+        return type(inputs)(input_specs(value) for value in inputs)
+    return _spec_of_array(inputs)
+
+
+def tiny_batch(inputs: Any, specs: Any, size: int = 2) -> Any:
+    """Makes a batch of a few samples.
+
+    Args:
+        inputs: What the user gave, or None: the first samples are taken from it
+            where it holds data.
+        specs: Its specs: where it holds no data, ones and zeros of this kind.
+        size: The number of samples.
+
+    Returns:
+        Tensors in the structure of `specs`.
+    """
+    if isinstance(inputs, tf.data.Dataset):
+        inputs = _without_targets(next(iter(inputs)))
+    elif isinstance(inputs, keras.utils.PyDataset):
+        inputs = _without_targets(inputs[0])
+    try:
+        return tf.nest.map_structure(lambda spec, value: _head(spec, value, size), specs, inputs)
+    except (TypeError, ValueError):
+        return tf.nest.map_structure(lambda spec: _filler(spec, size), specs)
+
+
+def with_batch_size(specs: Any, size: int) -> Any:
+    """Fixes the open first dimension of dense specs.
+
+    Example:
+
+    >>> with_batch_size(tf.TensorSpec((None, 3), tf.float32), 2).shape
+    TensorShape([2, 3])
+    """
+
+    def fix(spec: Any) -> Any:
+        if isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[0] is None:
+            return tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
+        return spec
+
+    return tf.nest.map_structure(fix, specs)
+
+
+def with_float_dtype(specs: Any, dtype: str) -> Any:
+    """Replaces the dtype of dense float specs.
+
+    Example:
+
+    >>> with_float_dtype(tf.TensorSpec((None,), tf.float32), "int32").dtype
+    tf.int32
+    """
+
+    def replace(spec: Any) -> Any:
+        if isinstance(spec, tf.TensorSpec) and spec.dtype.is_floating:
+            return tf.TensorSpec(spec.shape, dtype)
+        return spec
+
+    return tf.nest.map_structure(replace, specs)
+
+
+def _without_targets(element: Any) -> Any:
+    return element[0] if isinstance(element, tuple) and len(element) in (1, 2, 3) else element
+
+
+def _is_shape(value: Any) -> bool:
+    return (
+        isinstance(value, tuple | tf.TensorShape)
+        and len(value) > 0
+        and all(size is None or (isinstance(size, int) and size >= 0) for size in value)
+    )
+
+
+def _is_plain_array(value: Any) -> bool:
+    flat = tf.nest.flatten(value)
+    return bool(flat) and all(isinstance(item, int | float | str | bytes) for item in flat)
+
+
+def _spec_of_keras_tensor(tensor: Any) -> tf.TypeSpec:
+    if getattr(tensor, "sparse", False):
+        return tf.SparseTensorSpec(tensor.shape, tensor.dtype)
+    if getattr(tensor, "ragged", False):
+        rank = getattr(tensor, "ragged_rank", None) or 1
+        return tf.RaggedTensorSpec(tensor.shape, tensor.dtype, ragged_rank=rank)
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _spec_of_array(value: Any) -> tf.TypeSpec:
+    if isinstance(value, tf.RaggedTensor):
+        return tf.RaggedTensorSpec(
+            [None, *value.shape[1:]], value.dtype, ragged_rank=value.ragged_rank
+        )
+    if isinstance(value, tf.SparseTensor):
+        return tf.SparseTensorSpec([None, *value.shape[1:]], value.dtype)
+    if not tf.is_tensor(value):
+        try:
+            value = np.asarray(value)
+            dtype = tf.string if value.dtype.kind in "USO" else tf.as_dtype(value.dtype)
+        except (TypeError, ValueError):
+            raise InputsError(
+                f"The example inputs cannot be read. {_WAYS} Received: inputs of type "
+                f"{type(value).__name__}."
+            ) from None
+    else:
+        dtype = value.dtype
+    if value.ndim == 0:
+        raise InputsError(
+            f"The example inputs need a batch dimension. {_WAYS} Received: a scalar, {value!r}."
+        )
+    return tf.TensorSpec([None, *value.shape[1:]], tf.float32 if dtype == tf.float64 else dtype)
+
+
+def _head(spec: Any, value: Any, size: int) -> Any:
+    if isinstance(value, tf.TypeSpec | keras.KerasTensor) or value is None:
+        raise TypeError("a spec holds no data")
+    if isinstance(value, tf.SparseTensor):
+        return tf.sparse.slice(value, [0] * value.shape.rank, [size, *value.shape[1:]])
+    if isinstance(value, tf.RaggedTensor):
+        return value[:size]
+    return tf.convert_to_tensor(value[:size], spec.dtype)
+
+
+def _filler(spec: Any, size: int) -> Any:
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return tf.RaggedTensor.from_tensor(
+            tf.zeros([size] + [1] * (len(spec.shape) - 1), spec.dtype), ragged_rank=spec.ragged_rank
+        )
+    rank_known = spec.shape.rank is not None
+    sizes = list(spec.shape) if rank_known else [None]
+    shape = [
+        (size if axis == 0 else _UNKNOWN_DIMENSION) if length is None else length
+        for axis, length in enumerate(sizes)
+    ]
+    if isinstance(spec, tf.SparseTensorSpec):
+        return tf.sparse.from_dense(tf.ones(shape, spec.dtype))
+    if spec.dtype == tf.string:
+        return tf.fill(shape, "")
+    # Ones rather than zeros: divisions and logarithms stay finite.
+    return tf.ones(shape, spec.dtype) if spec.dtype.is_floating else tf.zeros(shape, spec.dtype)

@@ -1,0 +1,142 @@
+"""Reading an error that half precision caused: which dtypes met, and where."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tensorflow as tf
+
+from tf_amp_kit.formats import is_float
+from tf_amp_kit.tracing.source import Frame, Source, frames_of, is_user_code, source_of
+
+#: What TensorFlow and Keras raise for dtypes that do not go together.
+POSSIBLE_ERRORS: Final = (TypeError, ValueError, tf.errors.OpError)
+
+_DTYPE_NAMES: Final = {
+    "half": "float16",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float": "float32",
+    "float32": "float32",
+    "double": "float64",
+    "float64": "float64",
+    "complex64": "complex64",
+    "complex128": "complex128",
+}
+_DTYPE_PATTERN: Final = re.compile(
+    rf"\b(?:DT_)?({'|'.join(sorted(_DTYPE_NAMES, key=len, reverse=True))})\b", re.IGNORECASE
+)
+_MISSING_KERNEL_PATTERN: Final = re.compile(
+    r"Could not find device for node|No OpKernel was registered|"
+    r"not in list of allowed values|No registered '\w+' OpKernel"
+)
+_OPERATION_PATTERN: Final = re.compile(
+    r"\{\{node (\w+)\}\}|'(\w+)' Op\b|cannot compute (\w+) |Op '(\w+)'|\[Op:(\w+)\]"
+)
+
+
+@dataclass(frozen=True)
+class Clash:
+    """What one error says about dtypes.
+
+    Attributes:
+        dtypes: The float dtypes that met, in the order found.
+        origins: For each of them where it came from, in words.
+        message: The error's own message, in one line.
+        source: The line of user code that raised.
+        operation: TensorFlow's operation type, or empty.
+        is_missing_kernel: Whether an operation does not exist for the dtype.
+    """
+
+    dtypes: tuple[str, ...]
+    origins: tuple[str, ...]
+    message: str
+    source: Source | None
+    operation: str
+    is_missing_kernel: bool
+
+
+class MissingKernel(Exception):  # noqa: N818 - a signal between two modules, never an error
+    """Stops a build that cannot go on in float32 either."""
+
+    def __init__(self, layer: Any, clash: Clash) -> None:
+        super().__init__(clash.message)
+        self.layer, self.clash = layer, clash
+
+
+def describe(error: BaseException) -> Clash:
+    """Reads the dtypes, the operation and the line out of an error.
+
+    Args:
+        error: What a layer call raised, with its traceback.
+
+    Returns:
+        A `Clash`; its fields are empty where the error does not tell.
+    """
+    message = _last_line(error)
+    operands = _clashing_operands(error)
+    dtypes = tuple(operands) or tuple(
+        dict.fromkeys(_DTYPE_NAMES[name.lower()] for name in _DTYPE_PATTERN.findall(message))
+    )
+    operation = next(
+        (name for groups in _OPERATION_PATTERN.findall(message) for name in groups if name), ""
+    )
+    return Clash(
+        dtypes=dtypes,
+        origins=tuple(_origin(dtype, value) for dtype, value in operands.items()),
+        message=message,
+        source=source_of(frames_of(traceback.extract_tb(error.__traceback__))),
+        operation=operation,
+        is_missing_kernel=_MISSING_KERNEL_PATTERN.search(message) is not None,
+    )
+
+
+def _last_line(error: BaseException) -> str:
+    # Autograph puts the traceback into the message, and the message last.
+    text = str(error)
+    if text.startswith("in user code:"):
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1]
+    return " ".join(text.split())
+
+
+def _clashing_operands(error: BaseException) -> dict[str, Any]:
+    """Finds two tensors of different float dtypes in the frames that failed."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    for frame, _ in reversed(frames):
+        found = {}
+        for value in _tensors_in(list(frame.f_locals.values())):
+            found.setdefault(_dtype_name(value), value)
+        if len(found) >= 2:
+            return found
+        if is_user_code(frame.f_code.co_filename):
+            break
+    return {}
+
+
+def _tensors_in(values: Sequence[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list | tuple) and len(value) < 100:
+            yield from _tensors_in([item for item in value if not isinstance(item, list | tuple)])
+        elif hasattr(value, "shape") and is_float(_dtype_name(value)):
+            yield value
+
+
+def _dtype_name(value: Any) -> str:
+    dtype = getattr(value, "dtype", None)
+    name = getattr(dtype, "name", dtype)
+    return name.removesuffix("_ref") if isinstance(name, str) else ""
+
+
+def _origin(dtype: str, value: Any) -> str:
+    operation = getattr(value, "op", None) if tf.is_symbolic_tensor(value) else None
+    frames: Sequence[Frame] = frames_of(operation.traceback) if operation is not None else ()
+    source = source_of(frames)
+    kind = "constant" if operation is not None and operation.type == "Const" else "tensor"
+    if operation is None:
+        kind = "variable" if hasattr(value, "assign") else "constant"
+    return f"{dtype} {kind}" + (f" of {source} `{source.text}`" if source else "")

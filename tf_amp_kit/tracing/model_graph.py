@@ -1,0 +1,211 @@
+"""Tracing a model without computing anything: the one way to look at it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_amp_kit import _keras
+from tf_amp_kit.data import tiny_batch
+from tf_amp_kit.errors import ModelError
+from tf_amp_kit.tracing import conflicts
+from tf_amp_kit.tracing.constants import changed_constants
+from tf_amp_kit.tracing.facts import layer_facts
+from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs
+from tf_amp_kit.tracing.observe import Recorder, observing
+from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.reading import (
+    EagerReader,
+    GraphReader,
+    Reader,
+    added_losses,
+    flat_tensors,
+    layer_calls,
+)
+from tf_amp_kit.tracing.records import Conflict, LayerFacts, ModelTrace
+from tf_amp_kit.tracing.state import undisturbed, variables_restored
+
+__all__ = ["check_model", "trace_modes"]
+
+# What tracing raises where Python code needs a value that only a run has, and
+# what user code may make of it.
+_TRACE_ERRORS = (*conflicts.POSSIBLE_ERRORS, AttributeError, NotImplementedError, RuntimeError)
+
+
+@dataclass
+class _Pass:
+    """One pass through the model, as it was observed."""
+
+    recorder: Recorder
+    reader: Reader
+    arguments: Any
+    outputs: Any
+
+
+def check_model(model: Any) -> None:
+    """Refuses what is not a Keras 3 model.
+
+    Raises:
+        ModelError: With what was received.
+    """
+    if isinstance(model, keras.Model):
+        return
+    modules = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
+    hint = (
+        "This is a Keras 2 model (tf_keras): build it with Keras 3."
+        if "tf_keras" in modules
+        else "Pass a `keras.Model`, or a function without arguments that returns one."
+    )
+    raise ModelError(
+        f"Not a Keras 3 model. {hint} Received: model of type "
+        f"{type(model).__module__}.{type(model).__qualname__}."
+    )
+
+
+def trace_modes(
+    model: Any, *, inputs: Any = None, modes: Sequence[bool] = (False, True)
+) -> tuple[ModelTrace, ...]:
+    """Traces a model once per `training` mode, and leaves it as it was.
+
+    The forward pass is traced into a graph that never runs. A model that cannot
+    be traced, because its Python code needs values, runs eagerly on two samples.
+    A call that half precision makes fail becomes a `Conflict`, and is made again
+    in float32, so that the rest of the model is still seen.
+
+    Args:
+        model: A Keras model. An unbuilt one needs `inputs`, and gets built.
+        inputs: Example inputs in any form that `data.input_specs` takes.
+        modes: Values of `training`. A model without that argument is traced once.
+
+    Returns:
+        One `ModelTrace` per mode.
+
+    Raises:
+        ModelError: If it is not a Keras 3 model, or not built and `inputs=None`.
+        InputsError: If the inputs are unknown or do not fit.
+    """
+    check_model(model)
+    candidates = list(candidate_specs(model, inputs))
+    paths = LayerPaths(model)
+    facts = layer_facts(paths)
+    wanted = list(modes) if accepts_training(model) else [None]
+    traces = []
+    with undisturbed(paths):
+        for training in wanted:
+            known = paths.copy()
+            one = _observe(model, known, candidates, inputs, training)
+            traces.append(_freeze(one, known, facts, training))
+    return tuple(traces)
+
+
+def _observe(
+    model: Any,
+    paths: LayerPaths,
+    candidates: Sequence[CallSpecs],
+    inputs: Any,
+    training: bool | None,
+) -> _Pass:
+    for specs in candidates:
+        with contextlib.suppress(*_TRACE_ERRORS):
+            return _trace(model, paths, specs, training)
+    # The last word on an error is the eager run's: it has the user's traceback.
+    return _run(model, paths, candidates[0], inputs, training)
+
+
+def _trace(model: Any, paths: LayerPaths, specs: CallSpecs, training: bool | None) -> _Pass:
+    recorder = Recorder(paths)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with observing(recorder):
+            return model(*args, **kwargs, **_training(training))
+
+    graph = _keras.trace_to_graph(call, specs.args, specs.kwargs)
+    outermost = recorder.calls[0]
+    return _Pass(
+        recorder, GraphReader(graph, recorder.calls), outermost.arguments, outermost.outputs
+    )
+
+
+def _run(
+    model: Any, paths: LayerPaths, specs: CallSpecs, inputs: Any, training: bool | None
+) -> _Pass:
+    recorder = Recorder(paths)
+    reader = EagerReader(recorder)
+    batch = CallSpecs(
+        tuple(tiny_batch(inputs, spec) for spec in specs.args),
+        {key: tiny_batch(inputs, spec) for key, spec in specs.kwargs.items()},
+    )
+    for value in flat_tensors((batch.args, batch.kwargs)):
+        reader.add_input(value)
+    with (
+        variables_restored([v for v in model.variables if not v.trainable]),
+        observing(recorder),
+        _keras.eager_operations_seen(reader.callback),
+    ):
+        outputs = model(*batch.args, **batch.kwargs, **_training(training))
+    return _Pass(recorder, reader, (batch.args, batch.kwargs), outputs)
+
+
+def _training(training: bool | None) -> dict[str, bool]:
+    return {} if training is None else {"training": training}
+
+
+def _freeze(
+    one: _Pass, paths: LayerPaths, facts: tuple[LayerFacts, ...], training: bool | None
+) -> ModelTrace:
+    trace = ModelTrace(
+        training=training,
+        is_eager=isinstance(one.reader, EagerReader),
+        layers=facts,
+        calls=layer_calls(one.recorder, one.reader),
+        operations=tuple(one.reader.operations),
+        tensors=tuple(one.reader.tensors),
+        inputs=_keyed(one.arguments[0], one.reader),
+        outputs=_keyed(one.outputs, one.reader),
+        conflicts=tuple(
+            conflict_record(layer, clash, paths) for layer, clash in one.recorder.conflicts
+        ),
+        losses=added_losses(one.recorder, one.reader),
+    )
+    return changed_constants(trace, one.recorder)
+
+
+def conflict_record(layer: Any, clash: conflicts.Clash, paths: LayerPaths | None) -> Conflict:
+    """Joins what an error says with the layer that it hit."""
+    path = paths.of(layer) if paths else None
+    return Conflict(
+        path=layer.name if path is None else path,
+        layer_class=type(layer).__name__,
+        dtypes=clash.dtypes,
+        origins=clash.origins,
+        message=clash.message,
+        source=clash.source,
+        is_missing_kernel=clash.is_missing_kernel,
+        operation=clash.operation,
+    )
+
+
+def _keyed(structure: Any, reader: Reader) -> dict[str, int]:
+    return {
+        "/".join(map(str, path)) or "0": key
+        for path, value in _flat_with_path(structure)
+        for key in [reader.number(value)]
+        if key is not None
+    }
+
+
+def _flat_with_path(structure: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any]]:
+    if isinstance(structure, dict):
+        for key, value in structure.items():
+            yield from _flat_with_path(value, (*path, key))
+    elif isinstance(structure, list | tuple):
+        for index, value in enumerate(structure):
+            yield from _flat_with_path(value, (*path, index))
+    else:
+        for value in flat_tensors(structure):
+            yield path, value

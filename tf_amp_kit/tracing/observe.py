@@ -1,0 +1,244 @@
+"""Watching layers being called, in this thread, and leaving nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_amp_kit import _keras
+from tf_amp_kit.formats import is_half, width
+from tf_amp_kit.tracing import conflicts
+from tf_amp_kit.tracing.paths import LayerPaths, auto_name, join
+from tf_amp_kit.tracing.source import Frame, Source, source_of
+
+_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+
+
+@dataclass
+class OpenCall:
+    """A layer call while it runs, and what is left of it afterwards."""
+
+    index: int
+    parent: int
+    depth: int
+    layer: Any
+    path: str
+    arguments: tuple[Any, Any]
+    graph: Any
+    first_operation: int
+    end_operation: int = -1
+    outputs: Any = None
+    is_conflicted: bool = False
+    operation_counts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class SeenLoss:
+    """A loss that a layer added."""
+
+    call: int
+    tensor: Any
+    from_regularizer: bool
+    source: Source | None
+
+
+class Recorder:
+    """Keeps a record of the layer calls of one thread.
+
+    Args:
+        paths: Where to look up, and to add, the paths of layers. None while a
+            model is still being built: then paths are class names for now.
+        continue_in_float32: Whether a call that raises because of half
+            precision is made again in float32, so that the rest is seen too.
+    """
+
+    def __init__(self, paths: LayerPaths | None, *, continue_in_float32: bool = True) -> None:
+        self.paths = paths
+        self.continue_in_float32 = continue_in_float32
+        self.calls: list[OpenCall] = []
+        self.losses: list[SeenLoss] = []
+        self.conflicts: list[tuple[Any, conflicts.Clash]] = []
+        self._stack: list[OpenCall] = []
+        self._in_float32 = False
+
+    @property
+    def current(self) -> int:
+        """The index of the innermost open call, or -1."""
+        return self._stack[-1].index if self._stack else -1
+
+    def run(self, operation: Any, original: Any, args: Any, kwargs: Any) -> Any:
+        """Runs one call of a layer or operation, and records it."""
+        call = self._enter(operation, (args, kwargs))
+        try:
+            try:
+                call.outputs = original(operation, *args, **kwargs)
+            except conflicts.POSSIBLE_ERRORS as error:
+                if self._in_float32 or not self.continue_in_float32:
+                    raise
+                call.outputs = self._run_in_float32(call, error, original)
+            return call.outputs
+        finally:
+            self._leave(call)
+
+    def add_loss(self, layer: Any, loss: Any) -> None:
+        """Records a loss that a layer adds."""
+        # Two frames up: the caller of the replaced `add_loss`.
+        caller = sys._getframe(2)
+        by_keras = caller.f_globals.get("__name__", "").startswith("keras.")
+        source = None if by_keras else source_of(current_frames())
+        for tensor in tf.nest.flatten(loss):
+            if hasattr(tensor, "dtype"):
+                self.losses.append(SeenLoss(self.current, tensor, by_keras, source))
+
+    def _enter(self, operation: Any, arguments: tuple[Any, Any]) -> OpenCall:
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        call = OpenCall(
+            index=len(self.calls),
+            parent=self.current,
+            depth=len(self._stack) + 1,
+            layer=operation,
+            path=self._path_of(operation),
+            arguments=arguments,
+            graph=graph,
+            # A graph's version counts its operations, without listing them.
+            first_operation=graph.version if graph is not None else 0,
+        )
+        self.calls.append(call)
+        self._stack.append(call)
+        return call
+
+    def _leave(self, call: OpenCall) -> None:
+        self._stack.remove(call)
+        if call.graph is not None:
+            call.end_operation = call.graph.version
+
+    def _path_of(self, operation: Any) -> str:
+        parent = self._stack[-1] if self._stack else None
+        owner = parent.path if parent else ""
+        name = auto_name(type(operation).__name__)
+        if not isinstance(operation, keras.layers.Layer):
+            counts = parent.operation_counts if parent else Counter[str]()
+            position = counts[name]
+            counts[name] += 1
+            return join(owner, f"@{name}_{position}" if position else f"@{name}")
+        if self.paths is None:
+            return operation.name
+        known = self.paths.of(operation)
+        return self.paths.add_stray(operation, owner) if known is None else known
+
+    def _run_in_float32(self, call: OpenCall, error: Exception, original: Any) -> Any:
+        clash = conflicts.describe(error)
+        args, kwargs = call.arguments
+        self._in_float32 = True
+        try:
+            with _keras.half_layers_compute_in("float32"):
+                outputs = original(call.layer, *args, **kwargs)
+        except conflicts.POSSIBLE_ERRORS:
+            # It fails in float32 as well: half precision is not the cause,
+            # unless the variables themselves are half and lack a kernel.
+            if clash.is_missing_kernel and not self._stack[:-1]:
+                raise conflicts.MissingKernel(call.layer, clash) from error
+            raise error from None
+        finally:
+            self._in_float32 = False
+        call.is_conflicted = True
+        self.conflicts.append((call.layer, clash))
+        return _narrowed(outputs, getattr(call.layer, "compute_dtype", ""))
+
+
+def _narrowed(outputs: Any, dtype: str) -> Any:
+    """Casts what a float32 call returned to what the layer would have returned."""
+
+    def cast(value: Any) -> Any:
+        # A symbolic cast would become a part of the user's model.
+        if not tf.is_tensor(value) or width(value.dtype.name) <= 16:
+            return value
+        return tf.cast(value, dtype)
+
+    return tf.nest.map_structure(cast, outputs) if is_half(dtype) else outputs
+
+
+def current_frames() -> tuple[Frame, ...]:
+    """Returns the frames of this thread's stack, outermost first."""
+    frames: list[Frame] = []
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        frames.append(Frame(code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return tuple(reversed(frames))
+
+
+def _observe_layers(original: Any) -> Any:
+    @functools.wraps(original)
+    def observed_call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = _recorder.get()
+        if recorder is None:
+            return original(layer, *args, **kwargs)
+        return recorder.run(layer, original, args, kwargs)
+
+    return observed_call
+
+
+def _observe_operations(original: Any) -> Any:
+    @functools.wraps(original)
+    def observed_call(operation: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = _recorder.get()
+        # A layer passes through here a second time, by way of `super()`.
+        if recorder is None or isinstance(operation, keras.layers.Layer):
+            return original(operation, *args, **kwargs)
+        return recorder.run(operation, original, args, kwargs)
+
+    return observed_call
+
+
+def _observe_losses(original: Any) -> Any:
+    @functools.wraps(original)
+    def add_loss(layer: Any, loss: Any) -> Any:
+        recorder = _recorder.get()
+        if recorder is not None:
+            recorder.add_loss(layer, loss)
+        return original(layer, loss)
+
+    return add_loss
+
+
+_PATCHES = (
+    _keras.ClassPatch(keras.layers.Layer, "__call__", _observe_layers),
+    _keras.ClassPatch(keras.Operation, "__call__", _observe_operations),
+    _keras.ClassPatch(keras.layers.Layer, "add_loss", _observe_losses),
+)
+
+
+@contextlib.contextmanager
+def observing(recorder: Recorder) -> Iterator[Recorder]:
+    """Records every layer call that this thread makes inside a `with` block.
+
+    Other threads are unaffected, and the classes are as before afterwards,
+    whatever happens inside.
+
+    Args:
+        recorder: Takes the record.
+
+    Yields:
+        The recorder.
+    """
+    with contextlib.ExitStack() as stack:
+        for patch in _PATCHES:
+            stack.enter_context(patch.installed())
+        stack.enter_context(_keras.functions_inlined())
+        stack.enter_context(_keras.full_tracebacks())
+        token = _recorder.set(recorder)
+        try:
+            yield recorder
+        finally:
+            _recorder.reset(token)

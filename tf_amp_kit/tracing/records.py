@@ -1,0 +1,333 @@
+"""What a trace records: tensors, operations, layer calls, and the whole of them.
+
+The records hold facts and nothing that computes; every rule is a function of
+them. Tensors are numbered through the whole trace, bodies of loops and branches
+included, so that a value can be followed across layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tf_amp_kit.formats import is_float, is_half, width
+from tf_amp_kit.tracing.source import Frame, Source, frames_below_call, source_of
+
+#: Operations that give a value on as it is, or only change its shape.
+PASSING_TYPES: Final = frozenset(
+    {
+        "EnsureShape",
+        "ExpandDims",
+        "Identity",
+        "IdentityN",
+        "PreventGradient",
+        "Reshape",
+        "Snapshot",
+        "Squeeze",
+        "StopGradient",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value of the trace.
+
+    Attributes:
+        dtype: The dtype's name, `"bfloat16"` for example.
+        shape: The static shape, None for unknown dimensions or an unknown rank.
+    """
+
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether this is a float wider than 16 bits."""
+        return width(self.dtype) > 16
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of the trace.
+
+    Attributes:
+        index: The position in the order of creation, over all bodies.
+        type: TensorFlow's operation type, `"MatMul"` for example.
+        call: The index of the innermost layer call that ran it, -1 for none.
+        inputs: Numbers of the tensors that it reads.
+        outputs: Numbers of the tensors that it makes.
+        bodies: For loops, branches and function calls: what each output may
+            come from inside, as tensor numbers.
+        get_frames: Returns the traceback of the creation.
+        get_attribute: Returns an attribute by name, or None.
+    """
+
+    index: int
+    type: str
+    call: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    get_frames: Callable[[], Sequence[Frame]] = field(repr=False, compare=False)
+    get_attribute: Callable[[str], Any] = field(repr=False, compare=False)
+    bodies: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether it only hands its first input on."""
+        return self.type in PASSING_TYPES
+
+    def constant(self) -> NDArray[Any] | None:
+        """Returns the value of a constant operation, else None."""
+        value = self.get_attribute("value") if self.type == "Const" else None
+        return None if value is None else np.asarray(value)
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """One call of a layer, or of an operation between layers.
+
+    Attributes:
+        index: The position in the order of entering.
+        parent: The index of the call around it, -1 for the model's own.
+        depth: How many observed calls were open, this one included.
+        path: The layer's path; for operations `<owner>/@operation`.
+        layer_class: The class name.
+        kind: `"layer"`, `"model"` or `"operation"`.
+        is_custom: Whether the class is defined outside Keras.
+        policy: The name of the dtype policy; empty for operations.
+        compute_dtype: The policy's compute dtype; the owner's for operations.
+        inputs: Tensor numbers of the arguments as they came in.
+        outputs: Tensor numbers of what was returned.
+        is_conflicted: Whether it raised in half precision, and was called
+            again in float32 so that the rest of the model could be seen.
+    """
+
+    index: int
+    parent: int
+    depth: int
+    path: str
+    layer_class: str
+    kind: str
+    is_custom: bool
+    policy: str
+    compute_dtype: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    is_conflicted: bool = False
+
+    @property
+    def is_half(self) -> bool:
+        """Whether the layer was told to compute in half precision."""
+        return is_half(self.compute_dtype)
+
+
+@dataclass(frozen=True)
+class LayerFacts:
+    """What a layer is before any call.
+
+    Attributes:
+        path: The layer's path.
+        parent: The path of the layer that holds it; None for the model.
+        layer_class: The class name.
+        is_model: Whether it is a `keras.Model`.
+        policy: The dtype policy's name.
+        compute_dtype: The policy's compute dtype.
+        own_weight_dtypes: Dtypes of the float weights that it owns itself.
+        trainable_half_weights: Names of its own trainable half weights.
+        optimizer_attributes: Optimizers that hang on it: attribute name, class
+            name and whether it scales the loss.
+    """
+
+    path: str
+    parent: str | None
+    layer_class: str
+    is_model: bool
+    policy: str
+    compute_dtype: str
+    own_weight_dtypes: tuple[str, ...]
+    trainable_half_weights: tuple[str, ...]
+    optimizers: tuple[OptimizerFacts, ...] = ()
+
+
+@dataclass(frozen=True)
+class OptimizerFacts:
+    """An optimizer that hangs on a layer or model.
+
+    Attributes:
+        path: `@optimizer` below its owner, or the attribute's name.
+        optimizer_class: The class name.
+        scales: Whether it scales the loss, dynamically or by a constant.
+        half_slots: Names of its half-precision variables.
+    """
+
+    path: str
+    optimizer_class: str
+    scales: bool
+    half_slots: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Dtypes that do not go together, so that a call raised.
+
+    Attributes:
+        path: The innermost layer that half precision made fail.
+        layer_class: Its class name.
+        dtypes: The float dtypes that met.
+        origins: Where each of them came from, in words.
+        message: The error's own message, first line.
+        source: The line of user code that raised.
+        is_missing_kernel: Whether no kernel exists, rather than a mismatch.
+        operation: The operation type, where the message names it.
+    """
+
+    path: str
+    layer_class: str
+    dtypes: tuple[str, ...]
+    origins: tuple[str, ...]
+    message: str
+    source: Source | None
+    is_missing_kernel: bool = False
+    operation: str = ""
+
+
+@dataclass(frozen=True)
+class AddedLoss:
+    """A loss that a layer added while it was called.
+
+    Attributes:
+        call: The index of the layer call.
+        tensor: The loss's tensor number.
+        dtype: The loss's dtype.
+        from_regularizer: Whether an `activity_regularizer` made it.
+        source: The line that added it.
+    """
+
+    call: int
+    tensor: int
+    dtype: str
+    from_regularizer: bool
+    source: Source | None
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A half-precision constant that is not what the code says.
+
+    Attributes:
+        operation: The index of the constant operation.
+        value: What the half-precision graph holds.
+        intended: What the code says, from its line or from a float32 trace.
+    """
+
+    operation: int
+    value: float
+    intended: float
+
+
+@dataclass(frozen=True)
+class ModelTrace:
+    """One pass through a model, recorded.
+
+    Attributes:
+        training: The `training` argument; None if the model takes none.
+        is_eager: Whether the model ran on a tiny batch instead of being traced.
+        layers: Every layer that can be reached, called or not.
+        calls: Layer calls in the order of entering.
+        operations: Operations in the order of creation.
+        tensors: All tensors; their numbers are positions here.
+        inputs: Tensor numbers of the model's inputs by key.
+        outputs: Tensor numbers of the model's outputs by key.
+        conflicts: Calls that raised because of half precision.
+        losses: Losses that layers added.
+        constants: Constants that half precision changed for good.
+    """
+
+    training: bool | None
+    is_eager: bool
+    layers: tuple[LayerFacts, ...]
+    calls: tuple[LayerCall, ...]
+    operations: tuple[Operation, ...]
+    tensors: tuple[Tensor, ...]
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+    conflicts: tuple[Conflict, ...] = ()
+    losses: tuple[AddedLoss, ...] = ()
+    constants: tuple[Constant, ...] = ()
+
+    @cached_property
+    def producers(self) -> dict[int, Operation]:
+        """The operation that made each tensor."""
+        return {key: op for op in self.operations for key in op.outputs}
+
+    @cached_property
+    def live(self) -> tuple[Operation, ...]:
+        """Operations that an output, a loss or a variable depends on, in order.
+
+        Keras traces some code twice (the step of an RNN) and throws one away.
+        """
+        if self.is_eager:
+            return self.operations
+        pending = [*self.outputs.values(), *(loss.tensor for loss in self.losses)]
+        pending += [key for op in self.operations if "Assign" in op.type for key in op.inputs]
+        seen: set[int] = set()
+        alive = {op.index for op in self.operations if "Assign" in op.type}
+        while pending:
+            key = pending.pop()
+            op = self.producers.get(key)
+            if key in seen or op is None:
+                seen.add(key)
+                continue
+            seen.add(key)
+            alive.add(op.index)
+            pending.extend(op.inputs)
+            pending.extend(inner for body in op.bodies for inner in body)
+        return tuple(op for op in self.operations if op.index in alive)
+
+    @cached_property
+    def consumers(self) -> dict[int, list[Operation]]:
+        """The live operations that read each tensor."""
+        readers: dict[int, list[Operation]] = {}
+        for op in self.live:
+            for key in op.inputs:
+                readers.setdefault(key, []).append(op)
+            for body in op.bodies:
+                for key in body:
+                    readers.setdefault(key, []).append(op)
+        return readers
+
+    def call_of(self, op: Operation) -> LayerCall | None:
+        """Returns the innermost layer call that ran an operation."""
+        return self.calls[op.call] if op.call >= 0 else None
+
+    def enclosing(self, call: LayerCall) -> Iterator[LayerCall]:
+        """Yields a call and all calls around it, innermost first."""
+        current: LayerCall | None = call
+        while current is not None:
+            yield current
+            current = self.calls[current.parent] if current.parent >= 0 else None
+
+    def source(self, op: Operation, call: LayerCall | None = None) -> Source | None:
+        """Finds the line of user code behind an operation.
+
+        Args:
+            op: The operation.
+            call: The layer call whose line is wanted; by default the innermost.
+
+        Returns:
+            The line, or None where only Keras's own code ran.
+        """
+        call = call or self.call_of(op)
+        frames = op.get_frames()
+        return source_of(frames_below_call(frames, call.depth if call else 0))
+
+    def float_dtypes(self, keys: Sequence[int]) -> tuple[str, ...]:
+        """Returns the float dtypes among some tensors, each once, in order."""
+        names = (self.tensors[key].dtype for key in keys)
+        return tuple(dict.fromkeys(name for name in names if is_float(name)))
