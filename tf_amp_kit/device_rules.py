@@ -59,9 +59,10 @@ def judge_cpu(facts: CpuFacts, precision: str) -> Verdict:
 
     On x86 two things must come together: TensorFlow hands the operation to
     oneDNN, and the CPU has instructions for the format. Without the first,
-    gradients of convolutions and einsum took 4 to 11 times as long as in
-    float32; without the second, matmul and convolution in bfloat16 2.4 times
-    (both measured on a CPU with and without the feature switched off).
+    einsum and the gradients of convolutions took 4 to 19 times as long as in
+    float32; without the second, matmul and convolution in bfloat16 took 2.4
+    times as long (both measured on one CPU with avx512_bf16, by switching off
+    oneDNN and by hiding the instructions from it).
 
     Args:
         facts: A `CpuFacts`.
