@@ -7,6 +7,7 @@ Where a new Keras moves a name, this is the only file to change.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -326,3 +327,52 @@ def random_state_restored() -> Iterator[None]:
             keras_generator.state.assign(keras_seed)
         else:
             global_state.set_global_attribute("global_seed_generator", None)
+
+
+def onednn_accepts(dtype: str) -> bool | None:
+    """Tells whether oneDNN takes a dtype on this CPU, as TensorFlow asks it.
+
+    Uses `tensorflow.python.util._pywrap_utils.IsDataTypeSupportedByOneDNNOnThisCPU`.
+    TensorFlow decides with it whether an operation goes to oneDNN, and offers no
+    public way to ask. It is no answer about speed: for bfloat16 any CPU with
+    AVX-512 gets True, also one on which oneDNN has to emulate it. On ARM it
+    asks for x86 instructions, and so means nothing.
+
+    Args:
+        dtype: A dtype's name, `"bfloat16"` for example.
+
+    Returns:
+        True or False, or None where this TensorFlow does not have the function.
+
+    Example:
+
+    >>> onednn_accepts("float32") in (True, False, None)
+    True
+    """
+    try:
+        module = importlib.import_module("tensorflow.python.util._pywrap_utils")
+        return bool(module.IsDataTypeSupportedByOneDNNOnThisCPU(tf.as_dtype(dtype)))
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+def onednn_is_enabled() -> bool | None:
+    """Tells whether TensorFlow was built with oneDNN, and has it switched on.
+
+    Uses `tensorflow.python.util._pywrap_util_port.IsMklEnabled`. The public
+    `tf.sysconfig.get_build_info()` does not name oneDNN, and the environment
+    variable `TF_ENABLE_ONEDNN_OPTS` alone does not show the build's default.
+
+    Returns:
+        True or False, or None where this TensorFlow does not have the function.
+
+    Example:
+
+    >>> onednn_is_enabled() in (True, False, None)
+    True
+    """
+    try:
+        module = importlib.import_module("tensorflow.python.util._pywrap_util_port")
+        return bool(module.IsMklEnabled())
+    except (ImportError, AttributeError, TypeError):
+        return None

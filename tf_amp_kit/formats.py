@@ -87,7 +87,7 @@ def format_of(dtype: str) -> Format:
     >>> format_of("bfloat16").largest_exact_integer
     256
     """
-    info = ml_dtypes.finfo(dtype)
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     return Format(
         name=dtype,
         exponent_bits=int(info.nexp),
@@ -179,6 +179,7 @@ def round_trip(values: ArrayLike, dtype: str) -> NDArray[np.float64]:
     (0.0, inf)
     """
     # Through float32, as TensorFlow does: a float64 value may round twice.
-    with np.errstate(over="ignore"):
-        half = np.asarray(values, np.float32).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
-    return half.astype(np.float64)
+    first = np.float64 if dtype == "float64" else np.float32
+    with np.errstate(all="ignore"):
+        rounded = np.asarray(values, first).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    return rounded.astype(np.float64)
