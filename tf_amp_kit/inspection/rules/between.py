@@ -1,0 +1,99 @@
+"""AMP105, AMP106: what happens outside layers, and casts that serve nothing."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from tf_amp_kit.formats import is_half
+from tf_amp_kit.inspection.findings import Finding, finding
+from tf_amp_kit.inspection.inquiry import Inquiry
+from tf_amp_kit.tracing.paths import auto_name, join
+from tf_amp_kit.tracing.records import LayerCall, Operation
+
+_FIX: Final = (
+    "Cast the wide operand first, `ops.cast(value, tensor.dtype)`, or do this inside a layer, "
+    "where Keras casts the inputs."
+)
+_FIX_PRODUCT: Final = (
+    "Do this inside a layer, where Keras casts the inputs, or cast the input first: "
+    "`ops.cast(inputs, {dtype!r})`."
+)
+
+
+def wide_operations(inquiry: Inquiry) -> Iterator[Finding]:
+    """AMP105: an operation outside any layer widens, or computes wide."""
+    if not is_half(inquiry.precision):
+        return
+    for root in inquiry.widening_roots:
+        op = inquiry.flow.operation(root)
+        owner = inquiry.trace.calls[op.call]
+        wide = inquiry.trace.tensors[op.outputs[0]].dtype
+        narrow = inquiry.trace.tensors[op.inputs[0]].dtype
+        users = inquiry.flow.users(op.outputs[0])
+        name = users[0].type if users else op.type
+        path = _path(owner, name)
+        yield finding(
+            "AMP105",
+            path,
+            owner.layer_class if owner.kind == "operation" else name,
+            f"casts a {narrow} tensor to {wide} outside any layer",
+            _FIX,
+            source=inquiry.trace.source(op),
+            affects=inquiry.flow.touched_by(frozenset({root}), but=path),
+        )
+    yield from _wide_products(inquiry)
+
+
+def idle_casts(inquiry: Inquiry) -> Iterator[Finding]:
+    """AMP106: casts up and down again, with nothing in between."""
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], Operation] = {}
+    for op in inquiry.trace.live:
+        if not inquiry.flow.is_upcast(op) or inquiry.flow.is_used_wide(op):
+            continue
+        call = inquiry.trace.call_of(op)
+        if call is not None:
+            key = (call.path, call.layer_class)
+            counts[key] += 1
+            first.setdefault(key, op)
+    for (path, layer_class), count in counts.items():
+        times = "once" if count == 1 else f"{count} times"
+        yield finding(
+            "AMP106",
+            path,
+            layer_class,
+            f"casts to float32 and back {times} without using the wide value",
+            "Remove the casts. Between nested models they are Keras's own and cost little.",
+            source=inquiry.trace.source(first[path, layer_class]),
+        )
+
+
+def _wide_products(inquiry: Inquiry) -> Iterator[Finding]:
+    known = inquiry.guilty
+    for op in inquiry.products:
+        host, call = inquiry.host(op), inquiry.trace.call_of(op)
+        roots = inquiry.flow.roots.get(op.outputs[0])
+        if host is None or call is None or roots is None or roots & known:
+            continue
+        if host.kind != "model" or inquiry.half_layer_around(op) or host.index in inquiry.conflicted:
+            continue
+        dtype = inquiry.trace.tensors[op.outputs[0]].dtype
+        yield finding(
+            "AMP105",
+            _path(call, op.type),
+            call.layer_class if call.kind == "operation" else op.type,
+            f"runs {op.type} in {dtype} outside any layer: {inquiry.share([op]):.0%} of the "
+            "model's multiply-adds",
+            _FIX_PRODUCT.format(dtype=inquiry.precision),
+            source=inquiry.trace.source(op),
+        )
+
+
+def _path(call: LayerCall, op_type: str) -> str:
+    if call.kind == "operation":
+        return call.path
+    return join(call.path, f"@{auto_name(re.sub(r'V[0-9]+$', '', op_type))}")
+
