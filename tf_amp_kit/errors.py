@@ -49,7 +49,7 @@ class PrecisionError(AmpError, ValueError):
     """A precision or level that is unknown, or refused in this combination."""
 
 
-class EnvironmentUnfit(AmpError, RuntimeError):  # noqa: N818 - reads as a state
+class EnvironmentUnfit(AmpError, RuntimeError):  # noqa: N818 - `EnvironmentError` is taken
     """Keras is set up in a way that mixed precision cannot work with."""
 
 

@@ -87,7 +87,7 @@ def format_of(dtype: str) -> Format:
     >>> format_of("bfloat16").largest_exact_integer
     256
     """
-    info = ml_dtypes.finfo(dtype)
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     return Format(
         name=dtype,
         exponent_bits=int(info.nexp),
