@@ -1,1 +1,71 @@
-"""Mixed precision you can trust, for Keras 3 on TensorFlow."""
+"""Mixed precision you can trust, for Keras 3 on TensorFlow.
+
+Example:
+
+>>> import keras
+>>> import tf_amp_kit as amp
+>>> with amp.amp_scope("bf16"):
+...     keras.layers.Dense(2).dtype_policy.name
+'mixed_bfloat16'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from tf_amp_kit import errors as errors
+
+if TYPE_CHECKING:
+    from tf_amp_kit.hardware import detect_hardware
+    from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
+    from tf_amp_kit.precision.policy import (
+        amp_scope,
+        current_amp,
+        disable_amp,
+        enable_amp,
+        is_supported,
+    )
+    from tf_amp_kit.precision.state import AmpState
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AmpState",
+    "AuditReport",
+    "Finding",
+    "amp_scope",
+    "audit_layer_dtypes",
+    "current_amp",
+    "detect_hardware",
+    "disable_amp",
+    "enable_amp",
+    "is_supported",
+]
+
+# Loaded on first use: importing the package must not import TensorFlow, which
+# takes seconds and fixes settings that a script may still want to change.
+_HOMES: Final = {
+    "AmpState": "tf_amp_kit.precision.state",
+    "AuditReport": "tf_amp_kit.inspection.audit",
+    "Finding": "tf_amp_kit.inspection.audit",
+    "amp_scope": "tf_amp_kit.precision.policy",
+    "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
+    "current_amp": "tf_amp_kit.precision.policy",
+    "detect_hardware": "tf_amp_kit.hardware",
+    "disable_amp": "tf_amp_kit.precision.policy",
+    "enable_amp": "tf_amp_kit.precision.policy",
+    "is_supported": "tf_amp_kit.precision.policy",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -100,16 +100,17 @@ def format_of(dtype: str) -> Format:
     )
 
 
-def parse_precision(name: Any, *, argument: str = "name") -> str:
+def parse_precision(name: Any, *, argument: str = "name", also: tuple[str, ...] = ()) -> str:
     """Turns any accepted spelling of a precision into its dtype name.
 
     Args:
         name: `"bf16"`, `"fp16"`, `"half"`, `"fp32"`, a dtype name, or the name
             of a Keras mixed policy. Upper case is accepted.
         argument: What the caller's user calls this value, for the message.
+        also: Words that are accepted besides, `"auto"` for example.
 
     Returns:
-        `"float16"`, `"bfloat16"` or `"float32"`.
+        `"float16"`, `"bfloat16"` or `"float32"`, or a word of `also`.
 
     Raises:
         PrecisionError: If `name` is none of these.
@@ -121,10 +122,11 @@ def parse_precision(name: Any, *, argument: str = "name") -> str:
     >>> parse_precision("mixed_float16")
     'float16'
     """
-    if isinstance(name, str) and name.lower() in _ALIASES:
-        return _ALIASES[name.lower()]
+    known = {**_ALIASES, **{word: word for word in also}}
+    if isinstance(name, str) and name.lower() in known:
+        return known[name.lower()]
     raise PrecisionError(
-        f"Unknown precision. Expected one of {sorted(_ALIASES)}. "
+        f"Unknown precision. Expected one of {sorted(known)}. "
         f"Received: {argument}={name!r}. "
         "For 8-bit formats use Keras's `model.quantize()`."
     )

@@ -1,0 +1,55 @@
+"""The names that `import tf_amp_kit` promises."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+
+import pytest
+
+import tf_amp_kit as amp
+
+
+def test_the_promised_names_are_all_there() -> None:
+    assert set(amp.__all__) >= {
+        "AuditReport",
+        "Finding",
+        "amp_scope",
+        "audit_layer_dtypes",
+        "current_amp",
+        "detect_hardware",
+        "disable_amp",
+        "enable_amp",
+        "is_supported",
+    }
+
+
+@pytest.mark.parametrize("name", amp.__all__)
+def test_a_public_name_resolves_to_what_bears_it(name: str) -> None:
+    assert getattr(amp, name).__name__ == name
+
+
+@pytest.mark.parametrize("name", amp.__all__)
+def test_a_public_name_has_a_docstring_with_an_example(name: str) -> None:
+    docstring = inspect.getdoc(getattr(amp, name)) or ""
+    assert re.search(r"^Example:\n\n>>> ", docstring, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", amp.__all__)
+def test_a_public_name_is_listed_by_dir(name: str) -> None:
+    assert name in dir(amp)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'tf_amp_kit' has no attribute 'enable_pma'"):
+        amp.enable_pma  # noqa: B018
+
+
+def test_importing_the_package_imports_neither_keras_nor_tensorflow() -> None:
+    code = "import sys, tf_amp_kit; print({'keras', 'tensorflow', 'numpy'} & set(sys.modules))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "set()\n"
