@@ -21,11 +21,8 @@ def pytest_collection_modifyitems(config, items):
 def clean_keras():
     """Restore the global dtype policy, whatever the test sets."""
     before = keras.config.dtype_policy()
-    keras.utils.clear_session()
     keras.config.set_dtype_policy("float32")
     yield
-    keras.config.set_dtype_policy(before)
-    keras.utils.clear_session()
     keras.config.set_dtype_policy(before)
 
 

@@ -103,6 +103,9 @@ class Wrapped(layers.Layer):
         super().__init__(**kwargs)
         self.part = make(name="fault")
 
+    def build(self, input_shape):
+        self.part.build(input_shape)
+
     def call(self, inputs):
         return ops.relu(self.part(inputs))
 
@@ -123,9 +126,6 @@ class CastsBack(Wrapped):
 
 class Loops(Wrapped):
     """Calls its part in the body of a while loop."""
-
-    def build(self, input_shape):
-        self.part.build(input_shape)
 
     def call(self, inputs):
         def step(index, state):
@@ -174,7 +174,10 @@ def _around(outer: type) -> Callable[[Make], keras.Model]:
 
 def in_time_distributed(make: Make) -> keras.Model:
     inputs = keras.Input((5, WIDTH))
-    hidden = layers.TimeDistributed(make(name="fault"))(layers.Dense(WIDTH)(inputs))
+    layer = make(name="fault")
+    # The wrapper refuses layers that do not say their output shape.
+    layer.compute_output_shape = tuple
+    hidden = layers.TimeDistributed(layer)(layers.Dense(WIDTH)(inputs))
     return keras.Model(inputs, head()(hidden))
 
 
@@ -225,7 +228,8 @@ PLACES = {
     # The attribute chain ends at an object that is no layer, so only the owner is sure.
     "in a plain object": Place(_around(Boxed), "outer", below=True),
     "made in call": Place(_around(MadeInCall), "outer", below=True),
-    "in a time-distributed wrapper": Place(in_time_distributed, "time_distributed/layer"),
+    # Keras runs the wrapped layer's `call` and not the layer, so the wrapper may be named.
+    "in a time-distributed wrapper": Place(in_time_distributed, "time_distributed", below=True),
     "shared by two branches": Place(shared, "fault"),
     "in a model of dicts": Place(in_dict_model, "fault"),
     "as the last layer": Place(as_last_layer, "fault"),
