@@ -123,7 +123,7 @@ CORRECT = {
     "convolution": (IMAGE, lambda: layers.Conv2D(4, 3, activation="relu")),
     "separable convolution": (IMAGE, lambda: layers.SeparableConv2D(4, 3)),
     "transposed convolution": (IMAGE, lambda: layers.Conv2DTranspose(4, 3)),
-    "average pooling": (IMAGE, lambda: layers.AveragePooling2D()),
+    "average pooling": (IMAGE, lambda: layers.AveragePooling2D(2)),
     "global average pooling": (IMAGE, lambda: layers.GlobalAveragePooling2D()),
     "upsampling": (IMAGE, lambda: layers.UpSampling2D()),
     "LSTM": (SEQUENCE, lambda: layers.LSTM(4, return_sequences=True)),
@@ -136,7 +136,7 @@ CORRECT = {
     "bidirectional": (SEQUENCE, lambda: layers.Bidirectional(layers.LSTM(4))),
     "time distributed": (SEQUENCE, lambda: layers.TimeDistributed(layers.Dense(4))),
     "convolutional LSTM": ((3, *IMAGE), lambda: layers.ConvLSTM2D(2, 3)),
-    "einsum dense": (SEQUENCE, lambda: layers.EinsumDense("abc,cd->abd", (None, 4))),
+    "einsum dense": (SEQUENCE, lambda: layers.EinsumDense("abc,cd->abd", (5, 4))),
 }
 
 
