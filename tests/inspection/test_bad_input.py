@@ -1,6 +1,7 @@
 """Bad input gives one clear error; a user's own exception stays the user's."""
 
 import traceback
+import zipfile
 
 import keras
 import numpy as np
@@ -12,6 +13,9 @@ from tf_amp_kit import errors
 
 from . import places
 from .faults import HiddenCast, Multiply
+
+# Keras 3.15 saves through an argument that NumPy 2 has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
 class Unbuilt(keras.Model):
@@ -69,7 +73,7 @@ def failing_builder():
 
 
 def test_a_builders_own_exception_keeps_its_message_and_traceback(half):
-    with pytest.raises(ValueError, match="^no such block: 7$") as raised:
+    with pytest.raises(ValueError, match=r"^no such block: 7$") as raised:
         audit_layer_dtypes(failing_builder, verbose=0)
     assert type(raised.value) is ValueError
     names = [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
@@ -158,8 +162,6 @@ def test_the_command_refuses_unknown_classes(tmp_path, capsys):
     path = tmp_path / "custom.keras"
     places.in_functional(HiddenCast).save(path)
     # A stranger's file: the class that it names cannot be imported.
-    import zipfile
-
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     members["config.json"] = members["config.json"].replace(b"HiddenCast", b"NobodysCast")
@@ -188,6 +190,6 @@ def test_the_command_exits_with_one_on_findings_and_none_on_a_clean_file(tmp_pat
     hidden = layers.Dense(8)(inputs)
     keras.Model(inputs, layers.Dense(3)(hidden)).save(half_head)
     keras.Model(inputs, places.head()(hidden)).save(float32_head)
-    ignored = ["--amp", "bf16", "--ignore", "AMP108", "--ignore", "AMP401"]
+    ignored = ["--amp", "bf16", "--ignore", "AMP108"]
     assert run_audit([half_head, *ignored], capsys)[0] == 1
     assert run_audit([float32_head, *ignored], capsys)[0] == 0

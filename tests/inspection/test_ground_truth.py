@@ -11,6 +11,9 @@ import tensorflow as tf
 
 from . import conflicts
 from .cases_conflict import CONFLICTS, MISSING_KERNELS
+from .cases_constants import CONSTANTS
+from .cases_heads import FLOAT32_HEADS, HEADS
+from .cases_optimizers import OPTIMIZERS
 from .cases_outside import OUTSIDE_LAYERS
 from .cases_reverting import REVERTING, WIDE_INSIDE
 from .test_cases import each
@@ -117,6 +120,44 @@ def _operations(model):
             yield from _operations(operation)
         elif not isinstance(operation, keras.layers.Layer):
             yield operation._inbound_nodes[0]
+
+
+def output_dtypes(case, half):
+    keras.config.set_dtype_policy(case.policy.format(half=half))
+    model = case.build(half)
+    outputs = keras.tree.flatten(model(example(model)))
+    return {keras.backend.standardize_dtype(output.dtype) for output in outputs}
+
+
+@each([case for case in HEADS if "does not help" not in case.name])
+def test_the_output_is_half(case, half):
+    assert half in output_dtypes(case, half)
+
+
+@each([*FLOAT32_HEADS, *[case for case in HEADS if "does not help" in case.name]])
+def test_the_output_is_float32(case, half):
+    assert output_dtypes(case, half) == {"float32"}
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+@each(CONSTANTS)
+def test_the_models_with_constants_run(case, half):
+    assert output_dtypes(case, half) == {"float32"}
+
+
+@each(OPTIMIZERS)
+def test_the_optimizers_scale_or_do_not(case, half):
+    keras.config.set_dtype_policy(case.policy.format(half=half))
+    model = case.build(half)
+    found = [
+        value
+        for owner in (model, *model.layers)
+        for value in vars(owner).values()
+        if isinstance(value, keras.optimizers.Optimizer)
+    ]
+    unscaled = [one for one in found if not isinstance(one, keras.optimizers.LossScaleOptimizer)]
+    if half == "float16":
+        assert bool(unscaled) == bool(case.expected)
 
 
 def test_float16_rounds_the_constants_as_the_cases_say():

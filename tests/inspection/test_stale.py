@@ -13,6 +13,9 @@ from . import places
 from .expect import Expected, check
 from .faults import WIDTH
 
+# Keras 3.15 saves through an argument that NumPy 2 has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
 WHOLE = (Expected("AMP104"),)
 
 
