@@ -188,7 +188,7 @@ def _inside(layer: type, place: str = "in a functional model") -> Case:
     return Case(
         f"{layer.__name__} {place}",
         lambda half: at.build(layer),
-        (Expected("AMP103", at.path, at.below, planted=layer),),
+        (Expected("AMP103", at.path, at.below, planted=layer, says=("%|multiply-add",)),),
     )
 
 

@@ -1,6 +1,7 @@
 """The audit finds each mistake once, at its line, and nothing else."""
 
 import functools
+import re
 
 import keras
 import pytest
@@ -71,6 +72,13 @@ def test_a_float32_head_leaves_nothing_to_tell(case, half):
 @each(CONSTANTS)
 def test_constants_that_the_format_cannot_hold_are_found(case, half):
     check(audit(case, half), case.expected)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+def test_the_fix_of_a_mask_suggests_a_safe_value():
+    case = next(case for case in CONSTANTS if case.name == "WhereMask")
+    (finding,) = (one for one in audit(case, "float16").findings if one.code == "AMP204")
+    assert re.search(r"safe_mask_value|-\d", finding.fix)
 
 
 @each(OPTIMIZERS)
