@@ -104,8 +104,10 @@ class WideFlow:
         paths = []
         for call in self.trace.calls:
             keys = (*call.inputs, *call.outputs)
-            if call.path and call.path != but and any(
-                self.roots.get(key, frozenset()) & roots for key in keys
+            if (
+                call.path
+                and call.path != but
+                and any(self.roots.get(key, frozenset()) & roots for key in keys)
             ):
                 paths.append(call.path)
         return tuple(dict.fromkeys(paths))

@@ -35,11 +35,7 @@ class View:
     @cached_property
     def conflicted(self) -> frozenset[int]:
         """Calls that were made in float32 only because half precision raised."""
-        return frozenset(
-            call.index
-            for call in self.trace.calls
-            if any(outer.is_conflicted for outer in self.trace.enclosing(call))
-        )
+        return frozenset(call.index for call in self.trace.calls if call.is_conflicted)
 
     @cached_property
     def half_layer_calls(self) -> tuple[LayerCall, ...]:

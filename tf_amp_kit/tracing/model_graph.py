@@ -7,16 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import keras
-import tensorflow as tf
-
 from tf_amp_kit import _keras
 from tf_amp_kit.data import tiny_batch
-from tf_amp_kit.errors import ModelError
 from tf_amp_kit.tracing import conflicts
 from tf_amp_kit.tracing.constants import changed_constants
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs
+from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.observe import Recorder, observing
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.reading import (
@@ -30,7 +27,7 @@ from tf_amp_kit.tracing.reading import (
 from tf_amp_kit.tracing.records import Conflict, LayerFacts, ModelTrace
 from tf_amp_kit.tracing.state import undisturbed, variables_restored
 
-__all__ = ["check_model", "trace_modes"]
+__all__ = ["trace_modes"]
 
 # What tracing raises where Python code needs a value that only a run has, and
 # what user code may make of it.
@@ -45,26 +42,6 @@ class _Pass:
     reader: Reader
     arguments: Any
     outputs: Any
-
-
-def check_model(model: Any) -> None:
-    """Refuses what is not a Keras 3 model.
-
-    Raises:
-        ModelError: With what was received.
-    """
-    if isinstance(model, keras.Model):
-        return
-    modules = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
-    hint = (
-        "This is a Keras 2 model (tf_keras): build it with Keras 3."
-        if "tf_keras" in modules
-        else "Pass a `keras.Model`, or a function without arguments that returns one."
-    )
-    raise ModelError(
-        f"Not a Keras 3 model. {hint} Received: model of type "
-        f"{type(model).__module__}.{type(model).__qualname__}."
-    )
 
 
 def trace_modes(
@@ -89,7 +66,7 @@ def trace_modes(
         ModelError: If it is not a Keras 3 model, or not built and `inputs=None`.
         InputsError: If the inputs are unknown or do not fit.
     """
-    check_model(model)
+    check_keras_model(model)
     candidates = list(candidate_specs(model, inputs))
     paths = LayerPaths(model)
     facts = layer_facts(paths)

@@ -111,6 +111,7 @@ class Recorder:
             graph=graph,
             # A graph's version counts its operations, without listing them.
             first_operation=graph.version if graph is not None else 0,
+            is_conflicted=self._in_float32,
         )
         self.calls.append(call)
         self._stack.append(call)

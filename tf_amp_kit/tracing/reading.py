@@ -103,9 +103,7 @@ class GraphReader:
             if body is None or id(body) in self._graphs_read:
                 continue
             given = inputs[skipped:]
-            sources = {
-                tensor.name: key for tensor, key in zip(body.inputs, given, strict=False)
-            }
+            sources = {tensor.name: key for tensor, key in zip(body.inputs, given, strict=False)}
             self._read(body, call, sources)
             bodies.append(tuple(self._number_of(tensor) for tensor in body.outputs))
         return tuple(bodies)
@@ -245,9 +243,7 @@ def numbers(structure: Any, reader: Reader) -> tuple[int, ...]:
 def flat_tensors(structure: Any) -> list[Any]:
     """Returns all tensors in a structure, composite ones taken apart."""
     return [
-        value
-        for value in tf.nest.flatten(structure, expand_composites=True)
-        if tf.is_tensor(value)
+        value for value in tf.nest.flatten(structure, expand_composites=True) if tf.is_tensor(value)
     ]
 
 

@@ -104,8 +104,8 @@ class LayerCall:
         compute_dtype: The policy's compute dtype; the owner's for operations.
         inputs: Tensor numbers of the arguments as they came in.
         outputs: Tensor numbers of what was returned.
-        is_conflicted: Whether it raised in half precision, and was called
-            again in float32 so that the rest of the model could be seen.
+        is_conflicted: Whether it ran in float32 only because half precision
+            raised, and the rest of the model was to be seen.
     """
 
     index: int

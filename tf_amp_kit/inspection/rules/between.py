@@ -78,7 +78,11 @@ def _wide_products(inquiry: Inquiry) -> Iterator[Finding]:
         roots = inquiry.flow.roots.get(op.outputs[0])
         if host is None or call is None or roots is None or roots & known:
             continue
-        if host.kind != "model" or inquiry.half_layer_around(op) or host.index in inquiry.conflicted:
+        if (
+            host.kind != "model"
+            or inquiry.half_layer_around(op)
+            or host.index in inquiry.conflicted
+        ):
             continue
         dtype = inquiry.trace.tensors[op.outputs[0]].dtype
         yield finding(
@@ -96,4 +100,3 @@ def _path(call: LayerCall, op_type: str) -> str:
     if call.kind == "operation":
         return call.path
     return join(call.path, f"@{auto_name(re.sub(r'V[0-9]+$', '', op_type))}")
-

@@ -94,9 +94,13 @@ def _pick(inquiry: Inquiry, roots: Iterable[int]) -> Operation:
 def _finding(inquiry: Inquiry, reversion: Reversion, root: Operation) -> Finding:
     call, dtype = reversion.call, inquiry.trace.tensors[reversion.output].dtype
     products = [
-        op for op in inquiry.products if inquiry.flow.roots.get(op.outputs[0], frozenset()) & reversion.own
+        op
+        for op in inquiry.products
+        if inquiry.flow.roots.get(op.outputs[0], frozenset()) & reversion.own
     ]
-    share = f"; {inquiry.share(products):.0%} of the model's multiply-adds follow" if products else ""
+    share = (
+        f"; {inquiry.share(products):.0%} of the model's multiply-adds follow" if products else ""
+    )
     return finding(
         "AMP102" if dtype == "float64" else "AMP101",
         call.path,

@@ -1,0 +1,211 @@
+"""The dtype audit: what every layer really computes in, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_amp_kit import hardware
+from tf_amp_kit.errors import FindingsError, LoadError
+from tf_amp_kit.formats import HALF_PRECISIONS, is_half, parse_precision, width
+from tf_amp_kit.inspection.findings import CODES, SEVERITIES, Finding
+from tf_amp_kit.inspection.inquiry import Inquiry
+from tf_amp_kit.inspection.report import AuditReport, LayerRow
+from tf_amp_kit.inspection.rows import layer_rows
+from tf_amp_kit.inspection.rules import Circumstances, clashing_dtypes, run_rules
+from tf_amp_kit.precision.policy import current_amp
+from tf_amp_kit.tracing.building import build_observed
+from tf_amp_kit.tracing.model_graph import trace_modes
+from tf_amp_kit.tracing.records import LayerFacts, ModelTrace
+
+__all__ = ["AuditReport", "Finding", "FindingsError", "LayerRow", "audit_layer_dtypes"]
+
+
+def audit_layer_dtypes(
+    model: keras.Model | Callable[[], keras.Model],
+    *,
+    precision: str | None = None,
+    inputs: Any = None,
+    sample: Any = None,
+    training: bool | None = None,
+    ignore: Sequence[str] = (),
+    verbose: int = 1,
+) -> AuditReport:
+    """Audits what every layer of a model really computes in.
+
+    Use it after a model is built, and before it trains. Keras records the dtype
+    that a layer should return; this traces the model and sees what it does
+    return, what it runs inside, and the line of code behind each surprise. The
+    trace computes nothing and leaves the model, its weights and all random
+    states as they were.
+
+    Args:
+        model: A Keras model, or a function without arguments that returns one.
+            The function is called here, so that a dtype conflict while building
+            becomes a finding; any other error of its own is its own.
+        precision: What the model is expected to compute in, `"bf16"` for
+            example. None means what `enable_amp` recorded, else Keras's global
+            policy, else what most of the model computes in.
+        inputs: Example inputs, only for a model that does not know its own:
+            arrays, tensors, `tf.TensorSpec`s, a dataset, or shapes.
+        sample: Raw input data as `fit` would get it. Adds the check whether the
+            first cast damages it.
+        training: Which mode to trace. None traces both.
+        ignore: Codes to leave out, `("AMP203",)` for example.
+        verbose: 1 prints the report as `model.summary()` does, 0 is silent.
+
+    Returns:
+        An `AuditReport` with `findings` and `rows`.
+
+    Raises:
+        ModelError: If it is not a Keras 3 model, or unbuilt and without `inputs`.
+        InputsError: If the inputs are unknown, or do not fit the model.
+        PrecisionError: If `precision` is unknown.
+        LoadError: If a builder returns something else than a model.
+        ValueError: If `ignore` holds an unknown code.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> class Scale(keras.layers.Layer):
+    ...     def call(self, inputs):
+    ...         return keras.ops.multiply(inputs, np.float32(2))
+    >>> policy = keras.config.dtype_policy()
+    >>> keras.config.set_dtype_policy("mixed_bfloat16")
+    >>> model = keras.Sequential(
+    ...     [keras.Input((4,)), Scale(), keras.layers.Dense(1, dtype="float32")]
+    ... )
+    >>> report = audit_layer_dtypes(model, verbose=0)
+    >>> [(one.code, one.path) for one in report.findings]
+    [('AMP101', 'scale')]
+    >>> keras.config.set_dtype_policy(policy)
+    """
+    _check_codes(ignore)
+    asked = None if precision is None else parse_precision(precision, argument="precision")
+    report = _audit(model, asked, inputs, sample, training)
+    report = replace(report, findings=_sorted(report.findings, ignore))
+    if verbose:
+        print(report)
+    return report
+
+
+def _audit(
+    model: Any, asked: str | None, inputs: Any, sample: Any, training: bool | None
+) -> AuditReport:
+    build_findings: tuple[Finding, ...] = ()
+    if not isinstance(model, keras.Model) and _is_builder(model):
+        built = build_observed(model)
+        build_findings = tuple(clashing_dtypes(built.conflicts))
+        if built.model is None:
+            return AuditReport(
+                built.name,
+                asked or _wanted() or "float32",
+                build_findings,
+                (),
+                ("The model could not be built, so that nothing else was looked at.",),
+            )
+        if not isinstance(built.model, keras.Model):
+            raise LoadError(
+                "The builder does not return a model. Expected a keras.Model. "
+                f"Received: {built.name}() returned {type(built.model).__name__}."
+            )
+        model = built.model
+    modes = (False, True) if training is None else (training,)
+    traces = trace_modes(model, inputs=sample if inputs is None else inputs, modes=modes)
+    expected = asked or _wanted() or _usual(traces[0].layers)
+    inquiries = [Inquiry(trace, expected) for trace in traces]
+    around = Circumstances(
+        device_type="GPU" if tf.config.list_logical_devices("GPU") else "CPU",
+        slow_reasons=_slow_reasons(),
+        sample=_by_input(sample),
+    )
+    findings = _without_repeats(build_findings, run_rules(inquiries, around))
+    return AuditReport(
+        model.name,
+        expected,
+        findings,
+        layer_rows(inquiries, findings),
+        tuple(_remarks(traces, expected)),
+    )
+
+
+def _is_builder(model: Any) -> bool:
+    return callable(model) and not isinstance(model, keras.layers.Layer | type)
+
+
+def _wanted() -> str | None:
+    """Returns the half precision that the process was told to use, if any."""
+    state = current_amp()
+    if state is not None:
+        return state.precision
+    global_dtype = keras.config.dtype_policy().compute_dtype
+    return global_dtype if is_half(global_dtype) else None
+
+
+def _usual(layers: Iterable[LayerFacts]) -> str:
+    """Returns what most layers with weights say that they compute in."""
+    told = [facts for facts in layers if facts.is_model and is_half(facts.compute_dtype)]
+    weighted = [facts for facts in layers if facts.own_weight_dtypes]
+    counts = Counter(facts.compute_dtype for facts in weighted if width(facts.compute_dtype))
+    if not counts:
+        return "float32"
+    most = counts.most_common(1)[0][0]
+    if not any(is_half(dtype) for dtype in counts) and told:
+        return told[0].compute_dtype  # a model that says half, and is not
+    return most
+
+
+def _slow_reasons() -> dict[str, str]:
+    reasons = {dtype: hardware.slow_reason(dtype) for dtype in HALF_PRECISIONS}
+    return {dtype: reason for dtype, reason in reasons.items() if reason}
+
+
+def _by_input(sample: Any) -> dict[str, Any]:
+    if sample is None:
+        return {}
+    if isinstance(sample, dict):
+        arrays = {str(key): value for key, value in sample.items()}
+    elif isinstance(sample, list | tuple):
+        arrays = {str(index): value for index, value in enumerate(sample)}
+    else:
+        arrays = {"0": sample}
+    read = {key: np.asarray(value) for key, value in arrays.items()}
+    return {key: value for key, value in read.items() if value.dtype.kind == "f"}
+
+
+def _remarks(traces: Sequence[ModelTrace], expected: str) -> Iterable[str]:
+    if any(trace.is_eager for trace in traces):
+        yield (
+            "The model cannot be traced, because its Python code needs values: it ran eagerly on "
+            "two samples, and branches that these did not take are unseen."
+        )
+    dtypes = {facts.compute_dtype for trace in traces for facts in trace.layers}
+    if not is_half(expected) and not any(is_half(dtype) for dtype in dtypes):
+        yield "Nothing is half: every layer computes in float32."
+
+
+def _check_codes(codes: Sequence[str]) -> None:
+    unknown = [code for code in codes if code not in CODES]
+    if isinstance(codes, str) or unknown:
+        raise ValueError(
+            f"Unknown finding code. Expected a sequence of some of {sorted(CODES)}. "
+            f"Received: ignore={codes!r}."
+        )
+
+
+def _sorted(findings: Iterable[Finding], ignore: Sequence[str]) -> tuple[Finding, ...]:
+    kept = [one for one in findings if one.code not in ignore]
+    return tuple(sorted(kept, key=lambda one: SEVERITIES.index(one.severity)))
+
+
+def _without_repeats(build: Iterable[Finding], traced: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Drops conflicts of the build that the trace, which knows paths, met again."""
+    seen = {(one.code, one.source) for one in traced}
+    return (*(one for one in build if (one.code, one.source) not in seen), *traced)

@@ -1,0 +1,80 @@
+"""One row per layer: told, returned, ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tf_amp_kit.formats import is_float
+from tf_amp_kit.inspection.findings import Finding
+from tf_amp_kit.inspection.inquiry import Inquiry
+from tf_amp_kit.inspection.products import PRODUCT_TYPES
+from tf_amp_kit.inspection.report import LayerRow
+from tf_amp_kit.tracing.records import LayerCall, LayerFacts, Operation
+
+
+def layer_rows(inquiries: Sequence[Inquiry], findings: Sequence[Finding]) -> tuple[LayerRow, ...]:
+    """Describes every layer that has a path, or that was called.
+
+    Args:
+        inquiries: One per `training` mode.
+        findings: The findings, whose codes go into the rows.
+
+    Returns:
+        The rows, the model's own first, then in the order of the paths.
+    """
+    facts = {one.path: one for one in inquiries[0].trace.layers}
+    calls: dict[str, list[tuple[Inquiry, LayerCall]]] = {}
+    for inquiry in inquiries:
+        for call in inquiry.trace.calls:
+            was_retried = call.is_conflicted and call.parent in inquiry.conflicted
+            if call.kind != "operation" and not was_retried:
+                calls.setdefault(call.path, []).append((inquiry, call))
+    return tuple(
+        _row(path, facts.get(path), calls.get(path, []), findings)
+        for path in dict.fromkeys([*facts, *calls])
+    )
+
+
+def _row(
+    path: str,
+    facts: LayerFacts | None,
+    calls: list[tuple[Inquiry, LayerCall]],
+    findings: Sequence[Finding],
+) -> LayerRow:
+    outputs: dict[str, None] = {}
+    products: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for inquiry, call in calls:
+        outputs.update(dict.fromkeys(inquiry.trace.tensors[key].dtype for key in call.outputs))
+        for op in inquiry.own_operations(call):
+            chosen = products if op.type in PRODUCT_TYPES else others
+            if _computes(op):
+                chosen.update(dict.fromkeys(_float_outputs(inquiry, op)))
+    known = facts or calls[0][1]
+    codes = tuple(dict.fromkeys(one.code for one in findings if one.path == path))
+    compute = tuple(products or others)
+    return LayerRow(
+        path=path,
+        layer_class=known.layer_class,
+        policy=known.policy,
+        output_dtypes=tuple(outputs),
+        compute_dtypes=compute,
+        remark=_remark(known, compute, codes),
+        findings=codes,
+    )
+
+
+def _computes(op: Operation) -> bool:
+    return not op.is_passing and op.type not in ("Cast", "Const", "Placeholder", "ReadVariableOp")
+
+
+def _float_outputs(inquiry: Inquiry, op: Operation) -> list[str]:
+    dtypes = [inquiry.trace.tensors[key].dtype for key in op.outputs]
+    return [dtype for dtype in dtypes if is_float(dtype)]
+
+
+def _remark(known: LayerFacts | LayerCall, compute: tuple[str, ...], codes: tuple[str, ...]) -> str:
+    is_wide = "float32" in compute
+    if codes or not is_wide:
+        return ""
+    return "by its own choice" if known.compute_dtype == "float32" else "by design"

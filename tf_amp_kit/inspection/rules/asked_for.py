@@ -1,0 +1,72 @@
+"""AMP104: the model is not in the precision that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tf_amp_kit.inspection.findings import Finding, finding
+from tf_amp_kit.inspection.inquiry import Inquiry
+from tf_amp_kit.tracing.records import LayerFacts
+
+_FIX: Final = (
+    "Build it after the precision is set, in the same thread: a policy belongs to one thread, "
+    "`clear_session()` resets it, and a `dtype=` on a model does not reach its layers."
+)
+
+
+def stale_models(inquiry: Inquiry) -> Iterator[Finding]:
+    """AMP104: no layer with float weights computes in the expected dtype."""
+    weighted = [facts for facts in inquiry.trace.layers if facts.own_weight_dtypes]
+    if not weighted:
+        return
+    if not _any_as_asked(inquiry, weighted):
+        root = inquiry.trace.layers[0]
+        yield _finding(inquiry, root, weighted)
+        return
+    reported: list[str] = []
+    for facts in inquiry.trace.layers:
+        if not facts.is_model or not facts.path or any(_is_below(facts, p) for p in reported):
+            continue
+        inside = [other for other in weighted if _is_below(other, facts.path)]
+        if inside and not _any_as_asked(inquiry, inside) and not _is_head(inquiry, facts, inside):
+            reported.append(facts.path)
+            yield _finding(inquiry, facts, inside)
+
+
+def _any_as_asked(inquiry: Inquiry, layers: list[LayerFacts]) -> bool:
+    return any(facts.compute_dtype == inquiry.precision for facts in layers)
+
+
+def _is_below(facts: LayerFacts, path: str) -> bool:
+    return facts.path == path or facts.path.startswith(f"{path}/")
+
+
+def _is_head(inquiry: Inquiry, facts: LayerFacts, inside: list[LayerFacts]) -> bool:
+    """Tells a head that is float32 by its own choice: one layer, right at the end."""
+    reaching = inquiry.flow.reaching_outputs
+    return len(inside) == 1 and any(
+        key in reaching
+        for call in inquiry.trace.calls
+        if call.path == facts.path
+        for key in call.outputs
+    )
+
+
+def _finding(inquiry: Inquiry, facts: LayerFacts, inside: list[LayerFacts]) -> Finding:
+    dtypes = sorted({layer.compute_dtype for layer in inside})
+    count = f"{len(inside)} layers" if len(inside) > 1 else "the only layer"
+    says = f" although its own policy says {facts.policy}" if _says_more(facts, dtypes) else ""
+    return finding(
+        "AMP104",
+        facts.path,
+        facts.layer_class,
+        f"{inquiry.precision} was expected, but {count} with weights compute"
+        f"{'s' if len(inside) == 1 else ''} in {' and '.join(dtypes)}{says}",
+        _FIX,
+        affects=tuple(layer.path for layer in inside if layer.path != facts.path),
+    )
+
+
+def _says_more(facts: LayerFacts, dtypes: list[str]) -> bool:
+    return facts.compute_dtype not in dtypes

@@ -1,0 +1,77 @@
+"""AMP201, AMP202: what leaves the model in half precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tf_amp_kit.formats import is_half
+from tf_amp_kit.inspection.findings import Finding, finding
+from tf_amp_kit.inspection.inquiry import Inquiry
+from tf_amp_kit.tracing.records import LayerCall, Operation
+
+# Between an activation and the output they change neither values nor gradients.
+_CARRYING_TYPES: Final = frozenset(
+    {"Cast", "ConcatV2", "Pack", "Split", "StridedSlice", "Transpose", "Unpack", "GatherV2"}
+)
+_TRAP_TYPES: Final = frozenset({"Sigmoid", "Softmax"})
+
+
+def half_outputs(inquiry: Inquiry) -> Iterator[Finding]:
+    """AMP201: `predict` gives half arrays, whose sums overflow."""
+    for key, tensor in inquiry.trace.outputs.items():
+        dtype = inquiry.trace.tensors[tensor].dtype
+        if not is_half(dtype):
+            continue
+        maker = _maker(inquiry, tensor)
+        yield finding(
+            "AMP201",
+            f"@output/{key}",
+            maker.layer_class if maker else "",
+            f"leaves the model in {dtype}: losses, metrics and sums of predictions inherit its "
+            "range and rounding",
+            'Give the last layer `dtype="float32"`.',
+            affects=(maker.path,) if maker else (),
+        )
+
+
+def half_activations(inquiry: Inquiry) -> Iterator[Finding]:
+    """AMP202: the gradient of a saturated sigmoid or softmax is exactly zero."""
+    for op in _activations_before_outputs(inquiry):
+        dtype = inquiry.trace.tensors[op.outputs[0]].dtype
+        host = inquiry.host(op)
+        if host is None or not is_half(dtype):
+            continue
+        yield finding(
+            "AMP202",
+            host.path,
+            host.layer_class,
+            f"computes {op.type.lower()} in {dtype}: a confidently wrong sample saturates it, and "
+            "gets a gradient of exactly zero",
+            'Give this layer `dtype="float32"`, or return logits and use '
+            "`from_logits=True`. A float32 layer after it is too late.",
+            source=inquiry.trace.source(op) if host.is_custom else None,
+        )
+
+
+def _maker(inquiry: Inquiry, tensor: int) -> LayerCall | None:
+    op = inquiry.trace.producers.get(tensor)
+    return inquiry.host(op) if op is not None else None
+
+
+def _activations_before_outputs(inquiry: Inquiry) -> Iterator[Operation]:
+    pending = list(inquiry.trace.outputs.values())
+    seen: set[int] = set()
+    while pending:
+        key = pending.pop()
+        op = inquiry.trace.producers.get(key)
+        if key in seen or op is None:
+            continue
+        seen.add(key)
+        if op.type in _TRAP_TYPES:
+            yield op
+        elif op.bodies:
+            position = op.outputs.index(key)
+            pending.extend(body[position] for body in op.bodies if position < len(body))
+        elif op.is_passing or op.type in _CARRYING_TYPES:
+            pending.extend(op.inputs)
