@@ -7,9 +7,9 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from tf_amp_kit.inspection.audit import audit_layer_dtypes
 
 from tf_amp_kit import errors
+from tf_amp_kit.inspection.audit import audit_layer_dtypes
 
 from . import places
 from .faults import HiddenCast, Multiply

@@ -5,6 +5,7 @@ import re
 
 import keras
 import pytest
+
 from tf_amp_kit.inspection.audit import audit_layer_dtypes
 
 from .cases_conflict import CONFLICTS, MISSING_KERNELS

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers, ops
+
 from tf_amp_kit.inspection.audit import audit_layer_dtypes
 
 from . import places

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+
 from tf_amp_kit.inspection.audit import audit_layer_dtypes
 
 from . import places

@@ -5,6 +5,7 @@ import random
 
 import keras
 import pytest
+
 from tf_amp_kit.inspection.audit import audit_layer_dtypes
 
 from .expect import Expected, check
