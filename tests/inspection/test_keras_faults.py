@@ -114,8 +114,6 @@ CORRECT = {
     "layer normalization": (VECTOR, lambda: layers.LayerNormalization()),
     "group normalization": (IMAGE, lambda: layers.GroupNormalization(2)),
     "root mean square normalization": (VECTOR, lambda: layers.RMSNormalization()),
-    "unit normalization": (VECTOR, lambda: layers.UnitNormalization()),
-    "spectral normalization": (VECTOR, lambda: layers.SpectralNormalization(layers.Dense(4))),
     "softmax": (VECTOR, lambda: layers.Softmax()),
     "leaky relu": (VECTOR, lambda: layers.LeakyReLU()),
     "parametric relu": (VECTOR, lambda: layers.PReLU()),
@@ -147,6 +145,43 @@ def test_correct_layers_are_not_flagged(name, half):
     inputs = keras.Input(shape)
     hidden = layers.Flatten()(make()(layers.Dense(shape[-1])(inputs)))
     check(audit_layer_dtypes(keras.Model(inputs, places.head()(hidden)), verbose=0))
+
+
+# The layer, its bound of 1 / norm, and how often its code says it.
+BOUNDED = {
+    "unit normalization": (lambda: layers.UnitNormalization(name="bounded"), r"1e\+12", 1),
+    "spectral normalization": (
+        lambda: layers.SpectralNormalization(layers.Dense(WIDTH), name="bounded"),
+        r"1e\+07",
+        2,
+    ),
+}
+
+
+def bounded_model(make):
+    inputs = keras.Input(VECTOR)
+    return keras.Model(inputs, places.head()(make()(inputs)))
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_a_bound_of_the_norm_that_overflows_float16_is_flagged(name):
+    make, bound, most = BOUNDED[name]
+    keras.config.set_dtype_policy("mixed_float16")
+    report = audit_layer_dtypes(bounded_model(make), verbose=0)
+    check(report, (Expected("AMP204", "bounded", says=(bound, "inf"), most=most),))
+
+
+def test_unit_normalization_of_zeros_is_nan_in_float16():
+    keras.config.set_dtype_policy("mixed_float16")
+    with np.errstate(over="ignore"):
+        outputs = layers.UnitNormalization()(np.zeros((1, 4), "float32"))
+    assert np.isnan(np.asarray(outputs, np.float32)).all()
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_the_same_bound_is_fine_in_bfloat16(name):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    check(audit_layer_dtypes(bounded_model(BOUNDED[name][0]), verbose=0))
 
 
 class LayerScale(layers.Layer):

@@ -11,10 +11,17 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tf_amp_kit.formats import is_float
-from tf_amp_kit.tracing.source import Frame, Source, frames_of, is_user_code, source_of
+from tf_amp_kit.tracing.source import (
+    Frame,
+    Source,
+    frames_below_call,
+    frames_of,
+    is_user_code,
+    source_of,
+)
 
 #: What TensorFlow and Keras raise for dtypes that do not go together.
-POSSIBLE_ERRORS: Final = (TypeError, ValueError, tf.errors.OpError)
+POSSIBLE_ERRORS: Final = (TypeError, ValueError, NotImplementedError, tf.errors.OpError)
 
 _DTYPE_NAMES: Final = {
     "half": "float16",
@@ -32,7 +39,7 @@ _DTYPE_PATTERN: Final = re.compile(
 )
 _MISSING_KERNEL_PATTERN: Final = re.compile(
     r"Could not find device for node|No OpKernel was registered|"
-    r"not in list of allowed values|No registered '\w+' OpKernel"
+    r"not in (?:the )?list of allowed values|No registered '\w+' OpKernel"
 )
 _OPERATION_PATTERN: Final = re.compile(
     r"\{\{node (\w+)\}\}|'(\w+)' Op\b|cannot compute (\w+) |Op '(\w+)'|\[Op:(\w+)\]"
@@ -77,6 +84,7 @@ def describe(error: BaseException) -> Clash:
     Returns:
         A `Clash`; its fields are empty where the error does not tell.
     """
+    error = _with_dtypes(error)
     message = _last_line(error)
     operands = _clashing_operands(error)
     dtypes = tuple(operands) or tuple(
@@ -93,6 +101,18 @@ def describe(error: BaseException) -> Clash:
         operation=operation,
         is_missing_kernel=_MISSING_KERNEL_PATTERN.search(message) is not None,
     )
+
+
+def _with_dtypes(error: BaseException) -> BaseException:
+    """Looks behind an error that hides the one about dtypes."""
+    current: BaseException | None = error
+    while current is not None:
+        if len(set(_DTYPE_PATTERN.findall(_last_line(current)))) >= 2:
+            return current
+        current = current.__cause__ or (
+            None if current.__suppress_context__ else current.__context__
+        )
+    return error
 
 
 def _last_line(error: BaseException) -> str:
@@ -135,7 +155,7 @@ def _dtype_name(value: Any) -> str:
 def _origin(dtype: str, value: Any) -> str:
     operation = getattr(value, "op", None) if tf.is_symbolic_tensor(value) else None
     frames: Sequence[Frame] = frames_of(operation.traceback) if operation is not None else ()
-    source = source_of(frames)
+    source = source_of(frames_below_call(frames))
     kind = "constant" if operation is not None and operation.type == "Const" else "tensor"
     if operation is None:
         kind = "variable" if hasattr(value, "assign") else "constant"

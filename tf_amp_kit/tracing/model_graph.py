@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tf_amp_kit import _keras
 from tf_amp_kit.data import tiny_batch
 from tf_amp_kit.tracing import conflicts
@@ -72,7 +74,8 @@ def trace_modes(
     facts = layer_facts(paths)
     wanted = list(modes) if accepts_training(model) else [None]
     traces = []
-    with undisturbed(paths):
+    # NumPy warns where a constant overflows: that is a finding, with its line.
+    with undisturbed(paths), np.errstate(over="ignore"):
         for training in wanted:
             known = paths.copy()
             one = _observe(model, known, candidates, inputs, training)

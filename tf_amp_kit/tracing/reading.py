@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
-from tf_amp_kit.tracing.observe import OpenCall, Recorder, current_frames
+from tf_amp_kit.tracing.observe import OpenCall, Recorder, current_frames, written_at
 from tf_amp_kit.tracing.records import AddedLoss, LayerCall, Operation, Tensor
 from tf_amp_kit.tracing.source import Frame, frames_of
 
@@ -209,6 +209,7 @@ def layer_calls(recorder: Recorder, reader: Reader) -> tuple[LayerCall, ...]:
                 inputs=numbers(call.arguments, reader),
                 outputs=numbers(call.outputs, reader),
                 is_conflicted=call.is_conflicted,
+                written_at=None if is_layer else written_at(layer),
             )
         )
     return tuple(calls)

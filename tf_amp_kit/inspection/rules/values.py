@@ -31,7 +31,7 @@ def changed_constants(inquiry: Inquiry) -> Iterator[Finding]:
             "AMP204" if overflows else "AMP205",
             call.path if call else "",
             call.layer_class if call else "",
-            f"the constant {constant.intended!r} becomes {constant.value!r} in {dtype}",
+            f"the constant {_short(constant.intended)} becomes {constant.value!r} in {dtype}",
             _mask_fix(dtype, constant.value) if overflows else _epsilon_fix(dtype, constant.value),
             source=inquiry.trace.source(op),
         )
@@ -82,6 +82,12 @@ def rounded_ids(inquiry: Inquiry) -> Iterator[Finding]:
             'Give the model an integer input, `keras.Input(..., dtype="int32")`, and keep ids '
             "away from layers that compute in half.",
         )
+
+
+def _short(value: float) -> str:
+    # A float32 trace shows 1e-12 as 9.999999960041972e-13.
+    short = str(np.float32(value))
+    return short if float(short) == value or float(np.float32(value)) == value else repr(value)
 
 
 def _mask_fix(dtype: str, value: float) -> str:
