@@ -173,7 +173,7 @@ def _make_inlined_call(original: Any) -> Any:
     return call
 
 
-def _function_class() -> type:
+def _function_class() -> Any:
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
     return Function

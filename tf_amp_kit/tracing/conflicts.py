@@ -128,7 +128,7 @@ def _clashing_operands(error: BaseException) -> dict[str, Any]:
     """Finds two tensors of different float dtypes in the frames that failed."""
     frames = list(traceback.walk_tb(error.__traceback__))
     for frame, _ in reversed(frames):
-        found = {}
+        found: dict[str, Any] = {}
         for value in _tensors_in(list(frame.f_locals.values())):
             found.setdefault(_dtype_name(value), value)
         if len(found) >= 2:

@@ -139,7 +139,7 @@ class Recorder:
             counts[name] += 1
             return join(owner, f"@{name}_{position}" if position else f"@{name}")
         if self.paths is None:
-            return operation.name
+            return str(operation.name)
         known = self.paths.of(operation)
         return self.paths.add_stray(operation, owner) if known is None else known
 

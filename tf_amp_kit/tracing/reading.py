@@ -267,7 +267,7 @@ def _tensor(value: Any) -> Tensor:
 
 
 def _is_small_constant(value: Any) -> bool:
-    return value.dtype.is_floating and value.shape.num_elements() == 1
+    return bool(value.dtype.is_floating) and value.shape.num_elements() == 1
 
 
 def _body_names(raw: Any) -> list[tuple[str, int]]:

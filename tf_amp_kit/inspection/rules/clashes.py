@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-
 from typing import Final
 
 from tf_amp_kit.inspection.findings import Finding, finding
