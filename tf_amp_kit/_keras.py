@@ -11,6 +11,7 @@ import importlib
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, Final
 
 import keras
@@ -276,7 +277,8 @@ def eager_operations_seen(callback: Callable[..., None]) -> Iterator[None]:
         op_callbacks.remove_op_callback(callback)
 
 
-def registered_kernels(op_type: str) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
+@cache
+def registered_kernels(op_type: str) -> tuple[tuple[str, dict[str, tuple[str, ...]]], ...]:
     """Lists the kernels of an operation in this build of TensorFlow.
 
     Uses `tensorflow.python.framework.kernels`: there is no public list.
@@ -289,7 +291,7 @@ def registered_kernels(op_type: str) -> list[tuple[str, dict[str, tuple[str, ...
     """
     from tensorflow.python.framework import kernels
 
-    return [
+    return tuple(
         (
             kernel.device_type,
             {
@@ -300,7 +302,7 @@ def registered_kernels(op_type: str) -> list[tuple[str, dict[str, tuple[str, ...
             },
         )
         for kernel in kernels.get_registered_kernels_for_op(op_type).kernel
-    ]
+    )
 
 
 @contextlib.contextmanager

@@ -188,9 +188,8 @@ def _line(one: Finding) -> str:
 
 
 def _long_form(one: Finding) -> str:
-    lines = [
-        f"{one.code} {one.severity}: {_shown(one.path)} ({one.layer_class}) {one.message.rstrip('.')}."
-    ]
+    who = f"{_shown(one.path)} ({one.layer_class})"
+    lines = [f"{one.code} {one.severity}: {who} {one.message.rstrip('.')}."]
     if one.source:
         lines.append(f"    {one.source}\n        {one.source.text}")
     lines.append(f"    Fix: {one.fix}")

@@ -52,8 +52,11 @@ def idle_casts(inquiry: Inquiry) -> Iterator[Finding]:
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], Operation] = {}
     for op in inquiry.trace.live:
-        if op.index in inquiry.widening_roots or not inquiry.flow.is_idle_cast(op):
+        if not inquiry.flow.is_idle_cast(op):
             continue
+        pair = {op.index, *(user.index for user in inquiry.flow.users(op.outputs[0]))}
+        if pair & inquiry.guilty:
+            continue  # another finding is about one of the two
         call = inquiry.trace.call_of(op)
         if call is not None:
             key = (call.path, call.layer_class)
