@@ -13,6 +13,11 @@ from .expect import Expected, check
 from .faults import WIDTH
 
 
+needs_reversible = pytest.mark.skipif(
+    not hasattr(layers, "ReversibleEmbedding"), reason="this Keras has no ReversibleEmbedding"
+)
+
+
 class TiedLanguageModel(keras.Model):
     """Projects back on the embedding's matrix, as language models do."""
 
@@ -37,6 +42,7 @@ def tied_subclassed():
     return model
 
 
+@needs_reversible
 @pytest.mark.parametrize("build", [tied_functional, tied_subclassed])
 def test_the_reverse_projection_of_an_embedding_is_wide(build, half):
     model = build()
@@ -48,6 +54,7 @@ def test_the_reverse_projection_of_an_embedding_is_wide(build, half):
     )
 
 
+@needs_reversible
 def test_an_untied_reverse_projection_is_wide_too(half):
     ids = keras.Input((5,), dtype="int32")
     embedding = layers.ReversibleEmbedding(20, WIDTH, tie_weights=False, name="embedding")
@@ -58,6 +65,7 @@ def test_an_untied_reverse_projection_is_wide_too(half):
     )
 
 
+@needs_reversible
 def test_an_embedding_that_is_only_looked_up_is_fine(half):
     ids = keras.Input((5,), dtype="int32")
     hidden = layers.Flatten()(layers.ReversibleEmbedding(20, WIDTH)(ids))
@@ -147,12 +155,11 @@ def test_correct_layers_are_not_flagged(name, half):
     check(audit_layer_dtypes(keras.Model(inputs, places.head()(hidden)), verbose=0))
 
 
-# The layer, its bound of 1 / norm, and how often its code says it.
+# The layer, and how often its code limits 1 / norm to what float16 cannot hold.
 BOUNDED = {
-    "unit normalization": (lambda: layers.UnitNormalization(name="bounded"), r"1e\+12", 1),
+    "unit normalization": (lambda: layers.UnitNormalization(name="bounded"), 1),
     "spectral normalization": (
         lambda: layers.SpectralNormalization(layers.Dense(WIDTH), name="bounded"),
-        r"1e\+07",
         2,
     ),
 }
@@ -165,10 +172,10 @@ def bounded_model(make):
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_a_bound_of_the_norm_that_overflows_float16_is_flagged(name):
-    make, bound, most = BOUNDED[name]
+    make, most = BOUNDED[name]
     keras.config.set_dtype_policy("mixed_float16")
     report = audit_layer_dtypes(bounded_model(make), verbose=0)
-    check(report, (Expected("AMP204", "bounded", says=(bound, "inf"), most=most),))
+    check(report, (Expected("AMP204", "bounded", says=("becomes inf",), most=most),))
 
 
 def test_unit_normalization_of_zeros_is_nan_in_float16():
