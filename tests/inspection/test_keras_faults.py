@@ -12,7 +12,6 @@ from . import places
 from .expect import Expected, check
 from .faults import WIDTH
 
-
 needs_reversible = pytest.mark.skipif(
     not hasattr(layers, "ReversibleEmbedding"), reason="this Keras has no ReversibleEmbedding"
 )

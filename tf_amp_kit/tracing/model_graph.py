@@ -145,7 +145,7 @@ def _freeze(
         calls=layer_calls(one.recorder, one.reader),
         operations=tuple(one.reader.operations),
         tensors=tuple(one.reader.tensors),
-        inputs=_keyed(one.arguments[0], one.reader),
+        inputs=_keyed(_only(one.arguments), one.reader),
         outputs=_keyed(one.outputs, one.reader),
         conflicts=tuple(
             conflict_record(layer, clash, paths) for layer, clash in one.recorder.conflicts
@@ -168,6 +168,15 @@ def conflict_record(layer: Any, clash: conflicts.Clash, paths: LayerPaths | None
         is_missing_kernel=clash.is_missing_kernel,
         operation=clash.operation,
     )
+
+
+def _only(arguments: Any) -> Any:
+    """Returns what a model's inputs are keyed by: its one argument, or all."""
+    args, kwargs = arguments
+    named = {key: value for key, value in kwargs.items() if flat_tensors(value)}
+    if len(args) == 1 and (isinstance(args[0], dict) or not named):
+        return {**args[0], **named} if named else args[0]
+    return {**dict(enumerate(args)), **named}
 
 
 def _keyed(structure: Any, reader: Reader) -> dict[str, int]:

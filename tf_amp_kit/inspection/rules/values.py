@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tf_amp_kit.formats import format_of, is_half, round_trip
 from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
-from tf_amp_kit.tracing.records import Operation
+from tf_amp_kit.tracing.records import LayerCall, Operation
 
 # Values count as merged when rounding moves them by this much of their spread,
 # and at least half of the distinct ones are gone.
@@ -49,7 +49,7 @@ def damaged_inputs(inquiry: Inquiry, sample: Mapping[str, NDArray[Any]]) -> Iter
         for op, dtype in _casts_down(inquiry, tensor):
             damage = _damage(np.asarray(values, np.float64), dtype)
             if damage:
-                call = inquiry.trace.call_of(op)
+                call = _receiver(inquiry, op)
                 yield finding(
                     "AMP206",
                     call.path if call else "",
@@ -110,6 +110,16 @@ def _epsilon_fix(dtype: str, value: float) -> str:
         f"Use at least {form.smallest_normal:.2g}, the smallest normal {dtype}, or compute this "
         "line in float32."
     )
+
+
+def _receiver(inquiry: Inquiry, op: Operation) -> LayerCall | None:
+    """Returns the call that a cast is for."""
+    call = inquiry.trace.call_of(op)
+    if call is not None and call.kind == "layer":
+        return call
+    # Keras's preprocessing layers cast before their own call begins.
+    fed = (other for other in inquiry.trace.calls if op.outputs[0] in other.inputs)
+    return next(fed, call)
 
 
 def _casts_down(inquiry: Inquiry, tensor: int | None) -> Iterator[tuple[Operation, str]]:
