@@ -85,7 +85,9 @@ class Operation:
     def constant(self) -> NDArray[Any] | None:
         """Returns the value of a constant operation, else None."""
         value = self.get_attribute("value") if self.type == "Const" else None
-        return None if value is None else np.asarray(value)
+        if value is None:
+            return None
+        return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
 @dataclass(frozen=True)
