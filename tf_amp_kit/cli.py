@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -22,6 +23,10 @@ __all__ = ["EXIT_FINDINGS", "EXIT_FINE", "EXIT_USAGE", "console_main", "main"]
 EXIT_FINE: Final = 0
 EXIT_FINDINGS: Final = 1
 EXIT_USAGE: Final = 2
+
+_LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
+
+_plain_format: Final = warnings.formatwarning
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = _build_parser().parse_args(argv)
     except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or EXIT_FINE)
+    _import_tensorflow()
     try:
         return int(arguments.run(arguments))
     except AmpError as error:
@@ -54,21 +60,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def console_main() -> NoReturn:
     """Is the entry point of `tf-amp-kit`: runs `main` and exits with its code."""
-    # Informational lines of TensorFlow would drown a report; a user's own choice wins.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    warnings.showwarning = _show_warning
+    warnings.formatwarning = _format_warning
     sys.exit(main())
 
 
-def _show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any
-) -> None:
-    """Shows the package's own warnings without a line of code of the package."""
+def _format_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """Shows the package's own warnings without a line of its own code."""
     if issubclass(category, AmpWarning):
-        text = f"tf-amp-kit: warning: {message}\n"
-    else:
-        text = warnings.formatwarning(message, category, filename, lineno)
-    sys.stderr.write(text)
+        return f"tf-amp-kit: warning: {message}\n"
+    return _plain_format(message, category, filename, lineno, line)
+
+
+def _import_tensorflow() -> None:
+    """Imports TensorFlow without the lines that it logs before it reads its log level.
+
+    They would drown an error that is one line. Who sets the log level sees them.
+    """
+    if "tensorflow" in sys.modules or _LOG_LEVEL in os.environ:
+        return
+    os.environ[_LOG_LEVEL] = "2"
+    sys.stderr.flush()
+    # By descriptor, because the lines come from C++ and pass `sys.stderr` by.
+    stderr = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        importlib.import_module("tensorflow")
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -190,6 +216,7 @@ def _input_shape_named() -> Iterator[None]:
 
 
 def _finding_code(text: str) -> str:
+    _import_tensorflow()
     from tf_amp_kit.inspection.findings import CODES
 
     if text not in CODES:
@@ -198,6 +225,7 @@ def _finding_code(text: str) -> str:
 
 
 def _input_spec(text: str) -> Any:
+    _import_tensorflow()
     import tensorflow as tf
 
     sizes, _, dtype = text.partition(":")
