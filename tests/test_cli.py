@@ -1,12 +1,13 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import pytest
 
 from tf_amp_kit import cli
 from tf_amp_kit.device_rules import Verdict
-from tf_amp_kit.errors import PrecisionError
+from tf_amp_kit.errors import PrecisionError, SlowPrecisionWarning
 from tf_amp_kit.hardware import Device, Hardware
 
 ONE_CPU = Hardware((Device("CPU:0", "cpu", "EPYC", Verdict(False, "slow"), Verdict(True, "ok")),))
@@ -87,6 +88,27 @@ def test_the_entry_point_exits_with_the_code(monkeypatch, add_command):
     with pytest.raises(SystemExit) as exit_info:
         cli.console_main()
     assert exit_info.value.code == 1
+
+
+def test_warnings_of_the_package_show_no_code(monkeypatch, add_command, capsys):
+    def warn(arguments):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("float16 is slow.", SlowPrecisionWarning, stacklevel=1)
+        return 0
+
+    add_command(warn)
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    monkeypatch.setattr(warnings, "showwarning", print_warning)
+    monkeypatch.setattr(sys, "argv", ["tf-amp-kit", "try"])
+    with pytest.raises(SystemExit):
+        cli.console_main()
+    assert capsys.readouterr().err == "tf-amp-kit: warning: float16 is slow.\n"
+
+
+def print_warning(message, category, filename, lineno, file=None, line=None):
+    """Does what Python does outside of a test run, which records warnings."""
+    sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
 def test_the_package_runs_as_a_module():

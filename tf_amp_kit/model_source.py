@@ -1,0 +1,165 @@
+"""From what a command line names to a model, or to a function that builds one.
+
+A `.keras` file is opened in safe mode, so that it cannot run code of its own. A
+builder, `package.module:builder`, is imported and not called: who looks at the
+model calls it, because what fails while building is worth a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import keras
+
+from tf_amp_kit.errors import LoadError
+
+__all__ = ["current_directory_importable", "load_source"]
+
+_FORMS: Final = "Expected a .keras file or package.module:builder."
+_BUILDER_WAY: Final = (
+    "If you trust the file, name a function that {what} and returns "
+    "keras.saving.load_model({path!r}{argument}): package.module:builder."
+)
+
+
+def load_source(name: str) -> keras.Model | Callable[[], Any]:
+    """Opens a `.keras` file, or imports a builder.
+
+    Args:
+        name: A path that ends in `.keras`, or `package.module:builder`.
+
+    Returns:
+        The model of a file; or the builder, which was not called.
+
+    Raises:
+        LoadError: If there is no such file, module or builder, or if the file
+            is damaged, holds unknown classes or wants to run code.
+        Exception: Whatever the imported module raises by itself.
+
+    Example:
+
+    >>> load_source("keras.applications:MobileNetV3Small").__name__
+    'MobileNetV3Small'
+    """
+    if name.endswith(".keras"):
+        return _load_file(Path(name))
+    if ":" not in name:
+        what = "not a .keras file" if os.path.exists(name) else "neither a file nor a builder"
+        raise LoadError(f"This is {what}. {_FORMS} Received: {name!r}.")
+    return _import_builder(name)
+
+
+@contextlib.contextmanager
+def current_directory_importable() -> Iterator[None]:
+    """Lets modules of the current directory be imported, as `python -m` does."""
+    folder = os.getcwd()
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        # By value, because the imported module may have changed the list too.
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+
+
+def _load_file(path: Path) -> keras.Model:
+    if not path.is_file():
+        raise LoadError(f"There is no such file. {_FORMS} Received: {str(path)!r}.")
+    if not zipfile.is_zipfile(path):
+        raise LoadError(
+            "The file is damaged or not completely copied: a .keras file is a zip archive, and "
+            f"this one has no table of contents. Received: {str(path)!r}. Save or copy it again."
+        )
+    try:
+        model = keras.saving.load_model(path, safe_mode=True)
+    except (AttributeError, LookupError, OSError, TypeError, ValueError, zipfile.BadZipFile) as e:
+        raise LoadError(_why_not_loaded(path, str(e))) from e
+    if not isinstance(model, keras.Model):
+        raise LoadError(
+            "The file does not hold a model. Expected a keras.Model. "
+            f"Received: {str(path)!r} with a {type(model).__name__}."
+        )
+    return model
+
+
+def _why_not_loaded(path: Path, message: str) -> str:
+    unknown = re.search(r"Could not locate (?:class|function) '([^']+)'", message)
+    if unknown:
+        way = _BUILDER_WAY.format(what="imports its code", path=str(path), argument="")
+        return (
+            f"The file holds {unknown[1]!r}, which is not registered here: opening a file imports "
+            f"no code. Received: {str(path)!r}. {way}"
+        )
+    if "unsafe_deserialization" in message:
+        way = _BUILDER_WAY.format(
+            what="opens it unsafely", path=str(path), argument=", safe_mode=False"
+        )
+        return (
+            "The file holds Python code (a Lambda layer, for example), and files are opened in "
+            f"safe mode. Received: {str(path)!r}. {way}"
+        )
+    innermost = message.rpartition("Exception encountered: ")[2]
+    reason = innermost.strip().partition("\n")[0][:300].rstrip(".")
+    return f"The file cannot be opened: {reason}. Received: {str(path)!r}. Save or copy it again."
+
+
+def _import_builder(name: str) -> Callable[[], Any]:
+    module_name, _, attribute = name.partition(":")
+    module = _import_module(module_name, name)
+    builder: Any = module
+    for part in attribute.split("."):
+        builder = getattr(builder, part, None)
+        if builder is None:
+            raise LoadError(
+                f"The module {module_name!r} has no {attribute or 'name after the colon'}. "
+                f"{_FORMS} Received: {name!r}."
+            )
+    if not inspect.isroutine(builder) or not _takes_no_arguments(builder):
+        raise LoadError(
+            "This is no builder. Expected a function that takes no arguments and returns a "
+            f"model. Received: {name!r}, {_described(builder)}."
+        )
+    return builder
+
+
+def _import_module(module_name: str, name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise LoadError(f"This is no module's name. {_FORMS} Received: {name!r}.")
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Only the named module or its packages: what it imports itself is its own affair.
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise LoadError(
+                f"There is no module {error.name!r} in {os.getcwd()!r} or installed. "
+                f"{_FORMS} Received: {name!r}."
+            ) from None
+        raise
+
+
+def _takes_no_arguments(builder: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(builder).bind()
+    except TypeError:
+        return False
+    except ValueError:  # some builtins do not tell
+        return True
+    return True
+
+
+def _described(thing: Any) -> str:
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}"
+    if inspect.isroutine(thing):
+        return f"which takes {inspect.signature(thing)}"
+    return f"a {type(thing).__name__}"
