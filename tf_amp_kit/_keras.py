@@ -276,6 +276,42 @@ def eager_operations_seen(callback: Callable[..., None]) -> Iterator[None]:
         op_callbacks.remove_op_callback(callback)
 
 
+def stack_frames() -> Any:
+    """Returns this thread's stack, outermost first, with lines that the user wrote.
+
+    Uses `tensorflow.python.util.tf_stack.extract_stack`: under autograph the
+    running code stands in a temporary file, and only this function knows where
+    it comes from. The frames are read when they are looked at.
+    """
+    from tensorflow.python.util import tf_stack
+
+    return tf_stack.extract_stack()
+
+
+def autograph_error(error: BaseException) -> tuple[str, tuple[tuple[str, int, str], ...]] | None:
+    """Returns what autograph knows of an error that passed through it.
+
+    Uses the attribute `ag_error_metadata`: the traceback points into a temporary
+    file, and the message is one long text.
+
+    Args:
+        error: What was raised.
+
+    Returns:
+        The original message, and the frames (file, line, function) in the user's
+        files, outermost first; None where autograph was not involved.
+    """
+    metadata = getattr(error, "ag_error_metadata", None)
+    if metadata is None:
+        return None
+    frames = [
+        (frame.filename, frame.lineno, frame.function_name)
+        for frame in reversed(metadata.translated_stack)
+    ]
+    _, _, message = metadata.cause_message.partition(": ")  # the class comes first
+    return message, tuple(frames)
+
+
 def registered_kernels(op_type: str) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
     """Lists the kernels of an operation in this build of TensorFlow.
 

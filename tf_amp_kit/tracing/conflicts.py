@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tf_amp_kit import _keras
 from tf_amp_kit.formats import is_float
 from tf_amp_kit.tracing.source import Frame, Source, frames_of, is_user_code, source_of
 
@@ -77,7 +78,7 @@ def describe(error: BaseException) -> Clash:
     Returns:
         A `Clash`; its fields are empty where the error does not tell.
     """
-    message = _last_line(error)
+    message = _message(error)
     operands = _clashing_operands(error)
     dtypes = tuple(operands) or tuple(
         dict.fromkeys(_DTYPE_NAMES[name.lower()] for name in _DTYPE_PATTERN.findall(message))
@@ -89,19 +90,23 @@ def describe(error: BaseException) -> Clash:
         dtypes=dtypes,
         origins=tuple(_origin(dtype, value) for dtype, value in operands.items()),
         message=message,
-        source=source_of(frames_of(traceback.extract_tb(error.__traceback__))),
+        source=source_of(_frames(error)),
         operation=operation,
         is_missing_kernel=_MISSING_KERNEL_PATTERN.search(message) is not None,
     )
 
 
-def _last_line(error: BaseException) -> str:
-    # Autograph puts the traceback into the message, and the message last.
-    text = str(error)
-    if text.startswith("in user code:"):
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1]
+def _message(error: BaseException) -> str:
+    converted = _keras.autograph_error(error)
+    text = str(error) if converted is None else converted[0]
     return " ".join(text.split())
+
+
+def _frames(error: BaseException) -> tuple[Frame, ...]:
+    converted = _keras.autograph_error(error)
+    if converted is None:
+        return frames_of(traceback.extract_tb(error.__traceback__))
+    return tuple(Frame(*frame) for frame in converted[1])
 
 
 def _clashing_operands(error: BaseException) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.formats import is_half, width
 from tf_amp_kit.tracing import conflicts
 from tf_amp_kit.tracing.paths import LayerPaths, auto_name, join
-from tf_amp_kit.tracing.source import Frame, Source, source_of
+from tf_amp_kit.tracing.source import Frame, Source, frames_of, source_of
 
 _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
@@ -170,13 +170,7 @@ def _narrowed(outputs: Any, dtype: str) -> Any:
 
 def current_frames() -> tuple[Frame, ...]:
     """Returns the frames of this thread's stack, outermost first."""
-    frames: list[Frame] = []
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        frames.append(Frame(code.co_filename, frame.f_lineno, code.co_name))
-        frame = frame.f_back
-    return tuple(reversed(frames))
+    return frames_of(_keras.stack_frames())
 
 
 def _observe_layers(original: Any) -> Any:

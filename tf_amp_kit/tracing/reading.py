@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
-from tf_amp_kit.tracing.observe import OpenCall, Recorder, current_frames
+from tf_amp_kit.tracing.observe import OpenCall, Recorder
 from tf_amp_kit.tracing.records import AddedLoss, LayerCall, Operation, Tensor
 from tf_amp_kit.tracing.source import Frame, frames_of
 
@@ -174,7 +174,7 @@ class EagerReader:
             self._numbers[id(value)] = len(self.tensors)
             keys.append(len(self.tensors))
             self.tensors.append(_tensor(value))
-        frames = current_frames()
+        stack = _keras.stack_frames()
         self.operations.append(
             Operation(
                 index=len(self.operations),
@@ -182,7 +182,7 @@ class EagerReader:
                 call=self._recorder.current,
                 inputs=inputs,
                 outputs=tuple(keys),
-                get_frames=lambda: frames,
+                get_frames=cache(lambda: frames_of(stack)),
                 get_attribute=attributes.get,
             )
         )
