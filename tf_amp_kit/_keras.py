@@ -125,6 +125,36 @@ def losses_restored(layers: list[Any]) -> Iterator[None]:
                 layer._loss_ids.update(ids)
 
 
+@contextlib.contextmanager
+def fresh_loss(model: Any, loss: Any = None) -> Iterator[None]:
+    """Gives a model a loss that was never called, for the time of a `with` block.
+
+    Uses `Trainer._compile_loss` and its class: the compiled loss builds itself
+    for the first batch that it sees, and would keep what a trace made of it.
+
+    Args:
+        model: A Keras model, compiled unless a loss is given.
+        loss: What `compile` takes as `loss`; None for the compiled one.
+    """
+    from keras.src.trainers.compile_utils import CompileLoss
+
+    before = model._compile_loss
+    attributes = vars(model)  # past `__setattr__`, which would track it anew
+    if loss is not None:
+        fresh = CompileLoss(loss, output_names=getattr(model, "output_names", None))
+    elif before is not None:
+        fresh = CompileLoss(
+            before._user_loss, before._user_loss_weights, output_names=before.output_names
+        )
+    else:
+        fresh = None
+    attributes["_compile_loss"] = fresh
+    try:
+        yield
+    finally:
+        attributes["_compile_loss"] = before
+
+
 def function_graph(graph: Any, name: str) -> Any:
     """Returns the body of a While, If or function call, or None.
 
@@ -153,7 +183,10 @@ def trace_to_graph(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """
     from tensorflow.python.framework.func_graph import func_graph_from_py_func
 
-    return func_graph_from_py_func("trace", function, args, kwargs)
+    # As one structure: its own `kwargs` fail in TensorFlow 2.21 unless they are empty.
+    return func_graph_from_py_func(
+        "trace", lambda args, kwargs: function(*args, **kwargs), (tuple(args), dict(kwargs)), {}
+    )
 
 
 _inlining: ContextVar[bool] = ContextVar("inlining", default=False)
@@ -173,7 +206,7 @@ def _make_inlined_call(original: Any) -> Any:
     return call
 
 
-def _function_class() -> type:
+def _function_class() -> Any:
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
     return Function

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from tf_amp_kit.tracing.constants import changed_constants
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs
 from tf_amp_kit.tracing.model_check import check_keras_model
+from tf_amp_kit.tracing.numbering import flat_tensors, keyed_numbers
 from tf_amp_kit.tracing.observe import Recorder, observing
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.reading import (
@@ -21,7 +22,6 @@ from tf_amp_kit.tracing.reading import (
     GraphReader,
     Reader,
     added_losses,
-    flat_tensors,
     layer_calls,
 )
 from tf_amp_kit.tracing.records import Conflict, LayerFacts, ModelTrace
@@ -142,8 +142,8 @@ def _freeze(
         calls=layer_calls(one.recorder, one.reader),
         operations=tuple(one.reader.operations),
         tensors=tuple(one.reader.tensors),
-        inputs=_keyed(one.arguments[0], one.reader),
-        outputs=_keyed(one.outputs, one.reader),
+        inputs=keyed_numbers(one.arguments[0], one.reader),
+        outputs=keyed_numbers(one.outputs, one.reader),
         conflicts=tuple(
             conflict_record(layer, clash, paths) for layer, clash in one.recorder.conflicts
         ),
@@ -165,24 +165,3 @@ def conflict_record(layer: Any, clash: conflicts.Clash, paths: LayerPaths | None
         is_missing_kernel=clash.is_missing_kernel,
         operation=clash.operation,
     )
-
-
-def _keyed(structure: Any, reader: Reader) -> dict[str, int]:
-    return {
-        "/".join(map(str, path)) or "0": key
-        for path, value in _flat_with_path(structure)
-        for key in [reader.number(value)]
-        if key is not None
-    }
-
-
-def _flat_with_path(structure: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any]]:
-    if isinstance(structure, dict):
-        for key, value in structure.items():
-            yield from _flat_with_path(value, (*path, key))
-    elif isinstance(structure, list | tuple):
-        for index, value in enumerate(structure):
-            yield from _flat_with_path(value, (*path, index))
-    else:
-        for value in flat_tensors(structure):
-            yield path, value

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
+from tf_amp_kit.tracing.numbering import numbers
 from tf_amp_kit.tracing.observe import OpenCall, Recorder
 from tf_amp_kit.tracing.records import AddedLoss, LayerCall, Operation, Tensor
 from tf_amp_kit.tracing.source import Frame, frames_of
@@ -230,23 +231,6 @@ def added_losses(recorder: Recorder, reader: Reader) -> tuple[AddedLoss, ...]:
     )
 
 
-def numbers(structure: Any, reader: Reader) -> tuple[int, ...]:
-    """Returns the numbers of all tensors in a structure."""
-    return tuple(
-        key
-        for value in flat_tensors(structure)
-        for key in [reader.number(value)]
-        if key is not None
-    )
-
-
-def flat_tensors(structure: Any) -> list[Any]:
-    """Returns all tensors in a structure, composite ones taken apart."""
-    return [
-        value for value in tf.nest.flatten(structure, expand_composites=True) if tf.is_tensor(value)
-    ]
-
-
 def is_custom(layer: Any) -> bool:
     """Tells whether a layer runs code from outside Keras."""
     if isinstance(layer, keras.layers.Lambda):
@@ -266,7 +250,7 @@ def _tensor(value: Any) -> Tensor:
 
 
 def _is_small_constant(value: Any) -> bool:
-    return value.dtype.is_floating and value.shape.num_elements() == 1
+    return bool(value.dtype.is_floating and value.shape.num_elements() == 1)
 
 
 def _body_names(raw: Any) -> list[tuple[str, int]]:
@@ -297,8 +281,6 @@ __all__ = [
     "GraphReader",
     "Reader",
     "added_losses",
-    "flat_tensors",
     "is_custom",
     "layer_calls",
-    "numbers",
 ]
