@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import random
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -383,15 +384,19 @@ def random_state_restored() -> Iterator[None]:
     from keras.src.backend.common import global_state
     from tensorflow.python.eager import context
 
-    generator = getattr(context.context(), "_rng", None)
-    before = generator.getstate() if generator is not None else None
+    tf_context = context.context()
+    generator = getattr(tf_context, "_rng", None)
+    if generator is not None:
+        # Each seed that is drawn starts a kernel that stays and goes on. Seeds of
+        # another sequence leave the kernels of the user's own alone.
+        tf_context._rng = random.Random(__name__)
     keras_generator = global_state.get_global_attribute("global_seed_generator")
     keras_seed = None if keras_generator is None else keras_generator.state.numpy()
     try:
         yield
     finally:
         if generator is not None:
-            generator.setstate(before)
+            tf_context._rng = generator
         if keras_generator is not None:
             keras_generator.state.assign(keras_seed)
         else:

@@ -120,7 +120,7 @@ def _run(
     for value in flat_tensors((batch.args, batch.kwargs)):
         reader.add_input(value)
     with (
-        variables_restored([v for v in model.variables if not v.trainable]),
+        variables_restored(paths),
         observing(recorder),
         _keras.eager_operations_seen(reader.callback),
     ):
