@@ -76,6 +76,23 @@ class ClassPatch:
                     setattr(self.owner, self.name, self._original)
 
 
+@contextlib.contextmanager
+def context_value(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Sets a context variable for the time of a `with` block.
+
+    Args:
+        variable: The variable.
+        value: Its value inside.
+    """
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        # A generator may be closed in another context, which has nothing to reset.
+        with contextlib.suppress(ValueError):
+            variable.reset(token)
+
+
 def is_functional(model: Any) -> bool:
     """Tells whether a model is a graph of layers: Functional or Sequential.
 
@@ -230,11 +247,8 @@ def functions_inlined() -> Iterator[None]:
     if _inline_patch is None:
         _inline_patch = ClassPatch(_function_class(), "__call__", _make_inlined_call)
     with _inline_patch.installed():
-        token = _inlining.set(True)
-        try:
+        with context_value(_inlining, True):
             yield
-        finally:
-            _inlining.reset(token)
 
 
 _forced_compute_dtype: ContextVar[str | None] = ContextVar("forced_compute_dtype", default=None)
@@ -264,11 +278,8 @@ def half_layers_compute_in(dtype: str) -> Iterator[None]:
         dtype: The dtype, `"float32"` for example.
     """
     with _compute_dtype_patch.installed():
-        token = _forced_compute_dtype.set(dtype)
-        try:
+        with context_value(_forced_compute_dtype, dtype):
             yield
-        finally:
-            _forced_compute_dtype.reset(token)
 
 
 @contextlib.contextmanager

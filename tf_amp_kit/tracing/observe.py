@@ -232,8 +232,5 @@ def observing(recorder: Recorder) -> Iterator[Recorder]:
             stack.enter_context(patch.installed())
         stack.enter_context(_keras.functions_inlined())
         stack.enter_context(_keras.full_tracebacks())
-        token = _recorder.set(recorder)
-        try:
-            yield recorder
-        finally:
-            _recorder.reset(token)
+        stack.enter_context(_keras.context_value(_recorder, recorder))
+        yield recorder
