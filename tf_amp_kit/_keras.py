@@ -12,6 +12,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, Final
 
 import keras
@@ -246,9 +247,8 @@ def functions_inlined() -> Iterator[None]:
     global _inline_patch
     if _inline_patch is None:
         _inline_patch = ClassPatch(_function_class(), "__call__", _make_inlined_call)
-    with _inline_patch.installed():
-        with context_value(_inlining, True):
-            yield
+    with _inline_patch.installed(), context_value(_inlining, True):
+        yield
 
 
 _forced_compute_dtype: ContextVar[str | None] = ContextVar("forced_compute_dtype", default=None)
@@ -277,9 +277,8 @@ def half_layers_compute_in(dtype: str) -> Iterator[None]:
     Args:
         dtype: The dtype, `"float32"` for example.
     """
-    with _compute_dtype_patch.installed():
-        with context_value(_forced_compute_dtype, dtype):
-            yield
+    with _compute_dtype_patch.installed(), context_value(_forced_compute_dtype, dtype):
+        yield
 
 
 @contextlib.contextmanager
@@ -357,7 +356,8 @@ def autograph_error(error: BaseException) -> tuple[str, tuple[tuple[str, int, st
     return message, tuple(frames)
 
 
-def registered_kernels(op_type: str) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
+@cache
+def registered_kernels(op_type: str) -> tuple[tuple[str, dict[str, tuple[str, ...]]], ...]:
     """Lists the kernels of an operation in this build of TensorFlow.
 
     Uses `tensorflow.python.framework.kernels`: there is no public list.
@@ -370,7 +370,7 @@ def registered_kernels(op_type: str) -> list[tuple[str, dict[str, tuple[str, ...
     """
     from tensorflow.python.framework import kernels
 
-    return [
+    return tuple(
         (
             kernel.device_type,
             {
@@ -381,7 +381,7 @@ def registered_kernels(op_type: str) -> list[tuple[str, dict[str, tuple[str, ...
             },
         )
         for kernel in kernels.get_registered_kernels_for_op(op_type).kernel
-    ]
+    )
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ terminal, on its colours or on environment variables, so that tests can pin it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from io import StringIO
 from typing import Final
@@ -67,6 +67,7 @@ def render_table(
     title: str | None = None,
     width: int = DEFAULT_WIDTH,
     right_aligned: Collection[str] = (),
+    kept_widths: Mapping[str, int] | None = None,
 ) -> str:
     """Lays strings out as a plain text table.
 
@@ -81,6 +82,8 @@ def render_table(
         title: A line above the table.
         width: The largest number of columns of text that a line may take.
         right_aligned: The headers of those columns that hold numbers.
+        kept_widths: Columns that give way last, and how wide they may get. The
+            others wrap before these do.
 
     Returns:
         Lines joined by newlines, without trailing spaces or a last newline.
@@ -105,8 +108,14 @@ def render_table(
             f"Received: width={width}."
         )
     table = Table(box=_RULE_UNDER_HEADER, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    kept = kept_widths or {}
     for name in columns:
-        table.add_column(_Cell(name), justify="right" if name in right_aligned else "left")
+        table.add_column(
+            _Cell(name),
+            justify="right" if name in right_aligned else "left",
+            no_wrap=name in kept,
+            max_width=kept.get(name),
+        )
     for row in rows:
         table.add_row(*map(_Cell, row))
     text = _to_text(table, width)

@@ -175,11 +175,12 @@ def _sequence_model(make) -> keras.Model:
     return keras.Model(inputs, places.head()(layers.Flatten()(hidden)))
 
 
-def _wide(name: str, make) -> Case:
+def _wide(name: str, make, tolerated=frozenset()) -> Case:
     return Case(
         name,
         lambda half: _sequence_model(functools.partial(make, f"mixed_{half}")),
         (Expected("AMP103", "fault", below=True, most=2),),
+        tolerated=tolerated,
     )
 
 
@@ -220,6 +221,7 @@ WIDE_INSIDE = [
         lambda mixed: layers.SpectralNormalization(
             layers.Dense(4, dtype="float32"), dtype=mixed, name="fault"
         ),
+        tolerated=frozenset({"AMP204"}),  # its bound of 1 / norm overflows float16 as well
     ),
     *[
         _inside(layer)

@@ -12,6 +12,10 @@ from . import places
 from .expect import Expected, check
 from .faults import WIDTH
 
+needs_reversible = pytest.mark.skipif(
+    not hasattr(layers, "ReversibleEmbedding"), reason="this Keras has no ReversibleEmbedding"
+)
+
 
 class TiedLanguageModel(keras.Model):
     """Projects back on the embedding's matrix, as language models do."""
@@ -37,6 +41,7 @@ def tied_subclassed():
     return model
 
 
+@needs_reversible
 @pytest.mark.parametrize("build", [tied_functional, tied_subclassed])
 def test_the_reverse_projection_of_an_embedding_is_wide(build, half):
     model = build()
@@ -48,6 +53,7 @@ def test_the_reverse_projection_of_an_embedding_is_wide(build, half):
     )
 
 
+@needs_reversible
 def test_an_untied_reverse_projection_is_wide_too(half):
     ids = keras.Input((5,), dtype="int32")
     embedding = layers.ReversibleEmbedding(20, WIDTH, tie_weights=False, name="embedding")
@@ -58,6 +64,7 @@ def test_an_untied_reverse_projection_is_wide_too(half):
     )
 
 
+@needs_reversible
 def test_an_embedding_that_is_only_looked_up_is_fine(half):
     ids = keras.Input((5,), dtype="int32")
     hidden = layers.Flatten()(layers.ReversibleEmbedding(20, WIDTH)(ids))
@@ -114,8 +121,6 @@ CORRECT = {
     "layer normalization": (VECTOR, lambda: layers.LayerNormalization()),
     "group normalization": (IMAGE, lambda: layers.GroupNormalization(2)),
     "root mean square normalization": (VECTOR, lambda: layers.RMSNormalization()),
-    "unit normalization": (VECTOR, lambda: layers.UnitNormalization()),
-    "spectral normalization": (VECTOR, lambda: layers.SpectralNormalization(layers.Dense(4))),
     "softmax": (VECTOR, lambda: layers.Softmax()),
     "leaky relu": (VECTOR, lambda: layers.LeakyReLU()),
     "parametric relu": (VECTOR, lambda: layers.PReLU()),
@@ -147,6 +152,42 @@ def test_correct_layers_are_not_flagged(name, half):
     inputs = keras.Input(shape)
     hidden = layers.Flatten()(make()(layers.Dense(shape[-1])(inputs)))
     check(audit_layer_dtypes(keras.Model(inputs, places.head()(hidden)), verbose=0))
+
+
+# The layer, and how often its code limits 1 / norm to what float16 cannot hold.
+BOUNDED = {
+    "unit normalization": (lambda: layers.UnitNormalization(name="bounded"), 1),
+    "spectral normalization": (
+        lambda: layers.SpectralNormalization(layers.Dense(WIDTH), name="bounded"),
+        2,
+    ),
+}
+
+
+def bounded_model(make):
+    inputs = keras.Input(VECTOR)
+    return keras.Model(inputs, places.head()(make()(inputs)))
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_a_bound_of_the_norm_that_overflows_float16_is_flagged(name):
+    make, most = BOUNDED[name]
+    keras.config.set_dtype_policy("mixed_float16")
+    report = audit_layer_dtypes(bounded_model(make), verbose=0)
+    check(report, (Expected("AMP204", "bounded", says=("becomes inf",), most=most),))
+
+
+def test_unit_normalization_of_zeros_is_nan_in_float16():
+    keras.config.set_dtype_policy("mixed_float16")
+    with np.errstate(over="ignore"):
+        outputs = layers.UnitNormalization()(np.zeros((1, 4), "float32"))
+    assert np.isnan(np.asarray(outputs, np.float32)).all()
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_the_same_bound_is_fine_in_bfloat16(name):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    check(audit_layer_dtypes(bounded_model(BOUNDED[name][0]), verbose=0))
 
 
 class LayerScale(layers.Layer):

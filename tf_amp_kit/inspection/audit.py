@@ -21,7 +21,8 @@ from tf_amp_kit.inspection.rows import layer_rows
 from tf_amp_kit.inspection.rules import Circumstances, clashing_dtypes, run_rules
 from tf_amp_kit.precision.policy import current_amp
 from tf_amp_kit.tracing.building import build_observed
-from tf_amp_kit.tracing.model_graph import trace_modes
+from tf_amp_kit.tracing.conflicts import MissingKernel
+from tf_amp_kit.tracing.model_graph import conflict_record, trace_modes
 from tf_amp_kit.tracing.records import LayerFacts, ModelTrace
 
 __all__ = ["AuditReport", "Finding", "FindingsError", "LayerRow", "audit_layer_dtypes"]
@@ -102,15 +103,9 @@ def _audit(
     build_findings: tuple[Finding, ...] = ()
     if not isinstance(model, keras.Model) and _is_builder(model):
         built = build_observed(model)
-        build_findings = tuple(clashing_dtypes(built.conflicts))
+        build_findings = tuple(clashing_dtypes(built.conflicts, _device_type()))
         if built.model is None:
-            return AuditReport(
-                built.name,
-                asked or _wanted() or "float32",
-                build_findings,
-                (),
-                ("The model could not be built, so that nothing else was looked at.",),
-            )
+            return _stopped(built.name, asked, build_findings)
         if not isinstance(built.model, keras.Model):
             raise LoadError(
                 "The builder does not return a model. Expected a keras.Model. "
@@ -118,11 +113,15 @@ def _audit(
             )
         model = built.model
     modes = (False, True) if training is None else (training,)
-    traces = trace_modes(model, inputs=sample if inputs is None else inputs, modes=modes)
+    try:
+        traces = trace_modes(model, inputs=sample if inputs is None else inputs, modes=modes)
+    except MissingKernel as stop:
+        conflict = conflict_record(stop.layer, stop.clash, None)
+        return _stopped(model.name, asked, tuple(clashing_dtypes([conflict], _device_type())))
     expected = asked or _wanted() or _usual(traces[0].layers)
     inquiries = [Inquiry(trace, expected) for trace in traces]
     around = Circumstances(
-        device_type="GPU" if tf.config.list_logical_devices("GPU") else "CPU",
+        device_type=_device_type(),
         slow_reasons=_slow_reasons(),
         sample=_by_input(sample),
     )
@@ -134,6 +133,12 @@ def _audit(
         layer_rows(inquiries, findings),
         tuple(_remarks(traces, expected)),
     )
+
+
+def _stopped(name: str, asked: str | None, findings: tuple[Finding, ...]) -> AuditReport:
+    """Reports a model that cannot even be built."""
+    remark = "The model could not be built, so that nothing else was looked at."
+    return AuditReport(name, asked or _wanted() or "float32", findings, (), (remark,))
 
 
 def _is_builder(model: Any) -> bool:
@@ -160,6 +165,10 @@ def _usual(layers: Iterable[LayerFacts]) -> str:
     if not any(is_half(dtype) for dtype in counts) and told:
         return told[0].compute_dtype  # a model that says half, and is not
     return most
+
+
+def _device_type() -> str:
+    return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
 
 
 def _slow_reasons() -> dict[str, str]:

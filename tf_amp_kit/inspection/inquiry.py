@@ -57,11 +57,7 @@ class Inquiry(View):
         """Casts that widen half tensors between layers, one per mistake."""
         found: list[int] = []
         for op in self.trace.live if is_half(self.precision) else ():
-            is_candidate = (
-                self.flow.is_upcast(op)
-                and self._is_between_layers(op)
-                and self.flow.is_used_wide(op)
-            )
+            is_candidate = self.flow.is_upcast(op) and self._is_between_layers(op)
             if is_candidate and not self._is_consequence(op, found) and not self._is_meant(op):
                 found.append(op.index)
         return tuple(found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from tf_amp_kit.formats import is_half
+from tf_amp_kit.formats import is_float, is_half
 from tf_amp_kit.tracing.records import LayerCall, ModelTrace, Operation
 
 
@@ -77,14 +77,24 @@ class WideFlow:
                 found.append(op)
         return found
 
-    def is_used_wide(self, root: Operation) -> bool:
-        """Tells whether an upcast is for anything but a cast back down."""
-        users = self.users(root.outputs[0])
-        narrowing = [
-            op.type == "Cast" and is_half(self.trace.tensors[op.outputs[0]].dtype) for op in users
-        ]
-        leaves = root.outputs[0] in self.reaching_outputs
-        return leaves or not users or not all(narrowing)
+    def is_idle_cast(self, op: Operation) -> bool:
+        """Tells whether a cast between floats only serves casts back again."""
+        if op.type != "Cast":
+            return False
+        before = self.trace.tensors[op.inputs[0]].dtype
+        between = self.trace.tensors[op.outputs[0]].dtype
+        users = self.users(op.outputs[0])
+        leaves = op.outputs[0] in self.trace.outputs.values()
+        return (
+            is_float(before)
+            and is_float(between)
+            and bool(users)
+            and not leaves
+            and all(
+                user.type == "Cast" and self.trace.tensors[user.outputs[0]].dtype == before
+                for user in users
+            )
+        )
 
     def owner(self, op: Operation) -> LayerCall | None:
         """Returns the innermost call that ran an operation."""

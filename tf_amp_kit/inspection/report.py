@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
@@ -16,6 +16,8 @@ from tf_amp_kit.tables import html_table, render_table
 __all__ = ["AuditReport", "LayerRow"]
 
 _COLUMNS: Final = ("Layer", "Class", "Policy", "Output", "Compute", "Findings")
+# What tells layers apart stays in one piece; dtypes and codes wrap well.
+_KEPT_WIDTHS: Final = {"Layer": 36, "Class": 24, "Policy": 16}
 _MAX_EXAMPLES: Final = 3
 
 
@@ -138,9 +140,14 @@ class AuditReport:
     def __str__(self) -> str:
         parts = [f"Audit of {self.model_name!r}, expected to compute in {self.precision}"]
         if self.rows:
-            parts.append(render_table(_COLUMNS, list(self._cells())))
+            parts.append(render_table(_COLUMNS, list(self._cells()), kept_widths=_KEPT_WIDTHS))
         parts.extend(self.remarks)
-        parts.append("\n\n".join(_long_form(one) for one in self.findings) or "No findings.")
+        grave = self.count("warning")
+        parts.extend(_long_form(one) for one in grave)
+        notes = [one for one in self.findings if one not in grave]
+        parts.extend(_short_form(code, notes) for code in dict.fromkeys(one.code for one in notes))
+        if not self.findings:
+            parts.append("No findings.")
         if self.findings:
             parts.append(self._summary())
         return "\n\n".join(parts)
@@ -187,15 +194,30 @@ def _line(one: Finding) -> str:
     return f"{one.source}: {one.source.text}" if one.source else ""
 
 
+def _short_form(code: str, notes: Iterable[Finding]) -> str:
+    """Tells the notes of one code together: they ask for nothing."""
+    same = [one for one in notes if one.code == code]
+    first = same[0]
+    who = f"{_shown(first.path)} ({first.layer_class})"
+    lines = [f"{code} note: {who} {first.message.rstrip('.')}."]
+    others = tuple(dict.fromkeys(one.path for one in same[1:] if one.path != first.path))
+    if others:
+        lines.append(f"    Likewise: {_some(others)}")
+    return "\n".join(lines)
+
+
+def _some(paths: Sequence[str]) -> str:
+    shown = ", ".join(map(_shown, paths[:_MAX_EXAMPLES]))
+    more = len(paths) - _MAX_EXAMPLES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
 def _long_form(one: Finding) -> str:
-    lines = [
-        f"{one.code} {one.severity}: {_shown(one.path)} ({one.layer_class}) {one.message.rstrip('.')}."
-    ]
+    who = f"{_shown(one.path)} ({one.layer_class})"
+    lines = [f"{one.code} {one.severity}: {who} {one.message.rstrip('.')}."]
     if one.source:
         lines.append(f"    {one.source}\n        {one.source.text}")
     lines.append(f"    Fix: {one.fix}")
     if one.affects:
-        shown = ", ".join(map(_shown, one.affects[:_MAX_EXAMPLES]))
-        more = len(one.affects) - _MAX_EXAMPLES
-        lines.append(f"    Touches: {shown}{f' and {more} more' if more > 0 else ''}")
+        lines.append(f"    Touches: {_some(one.affects)}")
     return "\n".join(lines)

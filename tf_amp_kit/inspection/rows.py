@@ -59,7 +59,7 @@ def _row(
         policy=known.policy,
         output_dtypes=tuple(outputs),
         compute_dtypes=compute,
-        remark=_remark(known, compute, codes),
+        remark=_remark(known, compute, codes, any(call.is_custom for _, call in calls)),
         findings=codes,
     )
 
@@ -73,8 +73,12 @@ def _float_outputs(inquiry: Inquiry, op: Operation) -> list[str]:
     return [dtype for dtype in dtypes if is_float(dtype)]
 
 
-def _remark(known: LayerFacts | LayerCall, compute: tuple[str, ...], codes: tuple[str, ...]) -> str:
+def _remark(
+    known: LayerFacts | LayerCall, compute: tuple[str, ...], codes: tuple[str, ...], is_custom: bool
+) -> str:
     is_wide = "float32" in compute
     if codes or not is_wide:
         return ""
-    return "by its own choice" if known.compute_dtype == "float32" else "by design"
+    if known.compute_dtype == "float32":
+        return "by its own choice"
+    return "inside" if is_custom else "by design"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tf_amp_kit.tracing import conflicts
 from tf_amp_kit.tracing.model_graph import conflict_record
 from tf_amp_kit.tracing.observe import Recorder, observing
@@ -42,7 +44,7 @@ def build_observed(builder: Callable[[], Any]) -> Built:
     name = getattr(builder, "__name__", type(builder).__name__)
     recorder = Recorder(paths=None)
     try:
-        with observing(recorder):
+        with observing(recorder), np.errstate(over="ignore"):
             model = builder()
     except conflicts.MissingKernel as stop:
         return Built(name, None, (conflict_record(stop.layer, stop.clash, None),))

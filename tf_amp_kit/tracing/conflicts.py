@@ -12,10 +12,17 @@ import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.formats import is_float
-from tf_amp_kit.tracing.source import Frame, Source, frames_of, is_user_code, source_of
+from tf_amp_kit.tracing.source import (
+    Frame,
+    Source,
+    frames_below_call,
+    frames_of,
+    is_user_code,
+    source_of,
+)
 
 #: What TensorFlow and Keras raise for dtypes that do not go together.
-POSSIBLE_ERRORS: Final = (TypeError, ValueError, tf.errors.OpError)
+POSSIBLE_ERRORS: Final = (TypeError, ValueError, NotImplementedError, tf.errors.OpError)
 
 _DTYPE_NAMES: Final = {
     "half": "float16",
@@ -33,7 +40,7 @@ _DTYPE_PATTERN: Final = re.compile(
 )
 _MISSING_KERNEL_PATTERN: Final = re.compile(
     r"Could not find device for node|No OpKernel was registered|"
-    r"not in list of allowed values|No registered '\w+' OpKernel"
+    r"not in (?:the )?list of allowed values|No registered '\w+' OpKernel"
 )
 _OPERATION_PATTERN: Final = re.compile(
     r"\{\{node (\w+)\}\}|'(\w+)' Op\b|cannot compute (\w+) |Op '(\w+)'|\[Op:(\w+)\]"
@@ -78,6 +85,7 @@ def describe(error: BaseException) -> Clash:
     Returns:
         A `Clash`; its fields are empty where the error does not tell.
     """
+    error = _with_dtypes(error)
     message = _message(error)
     operands = _clashing_operands(error)
     dtypes = tuple(operands) or tuple(
@@ -94,6 +102,18 @@ def describe(error: BaseException) -> Clash:
         operation=operation,
         is_missing_kernel=_MISSING_KERNEL_PATTERN.search(message) is not None,
     )
+
+
+def _with_dtypes(error: BaseException) -> BaseException:
+    """Looks behind an error that hides the one about dtypes."""
+    current: BaseException | None = error
+    while current is not None:
+        if len(set(_DTYPE_PATTERN.findall(_message(current)))) >= 2:
+            return current
+        current = current.__cause__ or (
+            None if current.__suppress_context__ else current.__context__
+        )
+    return error
 
 
 def _message(error: BaseException) -> str:
@@ -113,7 +133,7 @@ def _clashing_operands(error: BaseException) -> dict[str, Any]:
     """Finds two tensors of different float dtypes in the frames that failed."""
     frames = list(traceback.walk_tb(error.__traceback__))
     for frame, _ in reversed(frames):
-        found = {}
+        found: dict[str, Any] = {}
         for value in _tensors_in(list(frame.f_locals.values())):
             found.setdefault(_dtype_name(value), value)
         if len(found) >= 2:
@@ -140,7 +160,7 @@ def _dtype_name(value: Any) -> str:
 def _origin(dtype: str, value: Any) -> str:
     operation = getattr(value, "op", None) if tf.is_symbolic_tensor(value) else None
     frames: Sequence[Frame] = frames_of(operation.traceback) if operation is not None else ()
-    source = source_of(frames)
+    source = source_of(frames_below_call(frames))
     kind = "constant" if operation is not None and operation.type == "Const" else "tensor"
     if operation is None:
         kind = "variable" if hasattr(value, "assign") else "constant"

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tf_amp_kit import _keras
 from tf_amp_kit.data import tiny_batch
 from tf_amp_kit.tracing import conflicts
@@ -14,7 +16,7 @@ from tf_amp_kit.tracing.constants import changed_constants
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs
 from tf_amp_kit.tracing.model_check import check_keras_model
-from tf_amp_kit.tracing.numbering import flat_tensors, keyed_numbers
+from tf_amp_kit.tracing.numbering import flat_tensors, keyed_arguments, keyed_numbers
 from tf_amp_kit.tracing.observe import Recorder, observing
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.reading import (
@@ -72,7 +74,8 @@ def trace_modes(
     facts = layer_facts(paths)
     wanted = list(modes) if accepts_training(model) else [None]
     traces = []
-    with undisturbed(paths):
+    # NumPy warns where a constant overflows: that is a finding, with its line.
+    with undisturbed(paths), np.errstate(over="ignore"):
         for training in wanted:
             known = paths.copy()
             one = _observe(model, known, candidates, inputs, training)
@@ -142,7 +145,7 @@ def _freeze(
         calls=layer_calls(one.recorder, one.reader),
         operations=tuple(one.reader.operations),
         tensors=tuple(one.reader.tensors),
-        inputs=keyed_numbers(one.arguments[0], one.reader),
+        inputs=keyed_numbers(keyed_arguments(one.arguments), one.reader),
         outputs=keyed_numbers(one.outputs, one.reader),
         conflicts=tuple(
             conflict_record(layer, clash, paths) for layer, clash in one.recorder.conflicts

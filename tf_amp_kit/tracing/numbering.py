@@ -10,7 +10,7 @@ import tensorflow as tf
 if TYPE_CHECKING:
     from tf_amp_kit.tracing.reading import Reader
 
-__all__ = ["flat_tensors", "keyed_numbers", "numbers"]
+__all__ = ["flat_tensors", "keyed_arguments", "keyed_numbers", "numbers"]
 
 
 def numbers(structure: Any, reader: Reader) -> tuple[int, ...]:
@@ -31,6 +31,15 @@ def keyed_numbers(structure: Any, reader: Reader) -> dict[str, int]:
         for key in [reader.number(value)]
         if key is not None
     }
+
+
+def keyed_arguments(arguments: tuple[Any, Any]) -> Any:
+    """Returns what a model's inputs are keyed by: its one argument, or all."""
+    args, kwargs = arguments
+    named = {key: value for key, value in kwargs.items() if flat_tensors(value)}
+    if len(args) == 1 and (isinstance(args[0], dict) or not named):
+        return {**args[0], **named} if named else args[0]
+    return {**dict(enumerate(args)), **named}
 
 
 def flat_tensors(structure: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import keras
 import tensorflow as tf
@@ -22,6 +23,10 @@ from tf_amp_kit.tracing.source import Frame, Source, frames_of, source_of
 
 _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
+# Where operations between layers were written down, if their build was observed:
+# a graph model runs them later, far from that line.
+_written_at: WeakKeyDictionary[Any, Source] = WeakKeyDictionary()
+
 
 @dataclass
 class OpenCall:
@@ -32,6 +37,7 @@ class OpenCall:
     depth: int
     layer: Any
     path: str
+    was_built: bool
     arguments: tuple[Any, Any]
     graph: Any
     first_operation: int
@@ -107,6 +113,7 @@ class Recorder:
             depth=len(self._stack) + 1,
             layer=operation,
             path=self._path_of(operation),
+            was_built=getattr(operation, "built", True),
             arguments=arguments,
             graph=graph,
             # A graph's version counts its operations, without listing them.
@@ -132,23 +139,23 @@ class Recorder:
             counts[name] += 1
             return join(owner, f"@{name}_{position}" if position else f"@{name}")
         if self.paths is None:
-            return operation.name
+            return str(operation.name)
         known = self.paths.of(operation)
         return self.paths.add_stray(operation, owner) if known is None else known
 
     def _run_in_float32(self, call: OpenCall, error: Exception, original: Any) -> Any:
         clash = conflicts.describe(error)
+        if clash.is_missing_kernel and not call.was_built:
+            # Variables stored in half have no kernel to start them with: float32
+            # compute does not help, and the layer is left half built.
+            raise conflicts.MissingKernel(call.layer, clash) from error
         args, kwargs = call.arguments
         self._in_float32 = True
         try:
             with _keras.half_layers_compute_in("float32"):
                 outputs = original(call.layer, *args, **kwargs)
         except conflicts.POSSIBLE_ERRORS:
-            # It fails in float32 as well: half precision is not the cause,
-            # unless the variables themselves are half and lack a kernel.
-            if clash.is_missing_kernel and not self._stack[:-1]:
-                raise conflicts.MissingKernel(call.layer, clash) from error
-            raise error from None
+            raise error from None  # in float32 as well: half is not the cause
         finally:
             self._in_float32 = False
         call.is_conflicted = True
@@ -166,6 +173,11 @@ def _narrowed(outputs: Any, dtype: str) -> Any:
         return tf.cast(value, dtype)
 
     return tf.nest.map_structure(cast, outputs) if is_half(dtype) else outputs
+
+
+def written_at(operation: Any) -> Source | None:
+    """Returns the line that made an operation, if its build was observed."""
+    return _written_at.get(operation)
 
 
 def current_frames() -> tuple[Frame, ...]:
@@ -196,6 +208,19 @@ def _observe_operations(original: Any) -> Any:
     return observed_call
 
 
+def _observe_symbolic_calls(original: Any) -> Any:
+    @functools.wraps(original)
+    def symbolic_call(operation: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = _recorder.get()
+        if recorder is not None and not isinstance(operation, keras.layers.Layer):
+            source = source_of(current_frames())
+            if source is not None:
+                _written_at[operation] = source
+        return original(operation, *args, **kwargs)
+
+    return symbolic_call
+
+
 def _observe_losses(original: Any) -> Any:
     @functools.wraps(original)
     def add_loss(layer: Any, loss: Any) -> Any:
@@ -210,6 +235,7 @@ def _observe_losses(original: Any) -> Any:
 _PATCHES = (
     _keras.ClassPatch(keras.layers.Layer, "__call__", _observe_layers),
     _keras.ClassPatch(keras.Operation, "__call__", _observe_operations),
+    _keras.ClassPatch(keras.Operation, "symbolic_call", _observe_symbolic_calls),
     _keras.ClassPatch(keras.layers.Layer, "add_loss", _observe_losses),
 )
 

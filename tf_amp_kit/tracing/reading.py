@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.tracing.numbering import numbers
-from tf_amp_kit.tracing.observe import OpenCall, Recorder
+from tf_amp_kit.tracing.observe import OpenCall, Recorder, written_at
 from tf_amp_kit.tracing.records import AddedLoss, LayerCall, Operation, Tensor
 from tf_amp_kit.tracing.source import Frame, frames_of
 
@@ -162,7 +162,8 @@ class EagerReader:
     def _number_of(self, value: Any) -> int:
         if id(value) not in self._numbers:
             # Nothing made it: it came from a Python number, an array or a closure.
-            attributes = {"value": value} if _is_small_constant(value) else {}
+            # Not the tensor itself: NumPy cannot read a bfloat16 scalar out of it.
+            attributes = {"value": value.numpy()} if _is_small_constant(value) else {}
             self._add("Const", (), [value], attributes)
         return self._numbers[id(value)]
 
@@ -210,6 +211,7 @@ def layer_calls(recorder: Recorder, reader: Reader) -> tuple[LayerCall, ...]:
                 inputs=numbers(call.arguments, reader),
                 outputs=numbers(call.outputs, reader),
                 is_conflicted=call.is_conflicted,
+                written_at=None if is_layer else written_at(layer),
             )
         )
     return tuple(calls)
@@ -250,7 +252,7 @@ def _tensor(value: Any) -> Tensor:
 
 
 def _is_small_constant(value: Any) -> bool:
-    return bool(value.dtype.is_floating and value.shape.num_elements() == 1)
+    return bool(value.dtype.is_floating) and value.shape.num_elements() == 1
 
 
 def _body_names(raw: Any) -> list[tuple[str, int]]:

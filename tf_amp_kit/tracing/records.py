@@ -106,6 +106,8 @@ class LayerCall:
         outputs: Tensor numbers of what was returned.
         is_conflicted: Whether it ran in float32 only because half precision
             raised, and the rest of the model was to be seen.
+        written_at: For operations between layers: the line that made them, if
+            the build was observed.
     """
 
     index: int
@@ -120,6 +122,7 @@ class LayerCall:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     is_conflicted: bool = False
+    written_at: Source | None = None
 
     @property
     def is_half(self) -> bool:
@@ -325,7 +328,8 @@ class ModelTrace:
         """
         call = call or self.call_of(op)
         frames = op.get_frames()
-        return source_of(frames_below_call(frames, call.depth if call else 0))
+        found = source_of(frames_below_call(frames, call.depth if call else 0))
+        return found or (call.written_at if call else None)
 
     def float_dtypes(self, keys: Sequence[int]) -> tuple[str, ...]:
         """Returns the float dtypes among some tensors, each once, in order."""

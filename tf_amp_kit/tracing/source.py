@@ -60,12 +60,13 @@ def frames_of(traceback: Iterable[Any]) -> tuple[Frame, ...]:
     return tuple(Frame(frame.filename, frame.lineno, frame.name) for frame in traceback)
 
 
-def frames_below_call(frames: Sequence[Frame], depth: int) -> Sequence[Frame]:
+def frames_below_call(frames: Sequence[Frame], depth: int = 0) -> Sequence[Frame]:
     """Cuts a traceback down to what one observed call ran by itself.
 
     Args:
         frames: The traceback, outermost first.
-        depth: How many observed calls are open, that call included.
+        depth: How many observed calls are open, that call included; 0 means the
+            innermost of all.
 
     Returns:
         The frames after that call's own and before the next observed call's.

@@ -19,7 +19,7 @@ from tf_amp_kit.errors import ModelError, TracingError
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs
 from tf_amp_kit.tracing.model_check import check_keras_model
-from tf_amp_kit.tracing.numbering import keyed_numbers, numbers
+from tf_amp_kit.tracing.numbering import keyed_arguments, keyed_numbers, numbers
 from tf_amp_kit.tracing.observe import Recorder, observing
 from tf_amp_kit.tracing.paths import LayerPaths, join
 from tf_amp_kit.tracing.reading import (
@@ -186,7 +186,7 @@ def _freeze(recorder: Recorder, reader: GraphReader, made: dict[str, Any]) -> St
         calls=layer_calls(recorder, reader),
         operations=tuple(reader.operations),
         tensors=tuple(reader.tensors),
-        inputs=keyed_numbers(recorder.calls[0].arguments[0], reader),
+        inputs=keyed_numbers(keyed_arguments(recorder.calls[0].arguments), reader),
         outputs=outputs,
         losses=added_losses(recorder, reader),
     )

@@ -45,7 +45,7 @@ class Circumstances:
 Rule = Callable[[Inquiry, Circumstances], Iterator[Finding]]
 
 RULES: Final[tuple[Rule, ...]] = (
-    lambda inquiry, _: clashing_dtypes(inquiry.trace.conflicts),
+    lambda inquiry, around: clashing_dtypes(inquiry.trace.conflicts, around.device_type),
     lambda inquiry, _: silent_reversions(inquiry),
     lambda inquiry, _: wide_products(inquiry),
     lambda inquiry, _: stale_models(inquiry),

@@ -22,7 +22,9 @@ def stale_models(inquiry: Inquiry) -> Iterator[Finding]:
         return
     if not _any_as_asked(inquiry, weighted):
         root = inquiry.trace.layers[0]
-        yield _finding(inquiry, root, weighted)
+        others = any(call.compute_dtype == inquiry.precision for call in inquiry.half_layer_calls)
+        if not (others and _is_head(inquiry, weighted[0], weighted)):
+            yield _finding(inquiry, root, weighted)
         return
     reported: list[str] = []
     for facts in inquiry.trace.layers:

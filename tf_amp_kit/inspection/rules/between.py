@@ -48,12 +48,15 @@ def wide_operations(inquiry: Inquiry) -> Iterator[Finding]:
 
 
 def idle_casts(inquiry: Inquiry) -> Iterator[Finding]:
-    """AMP106: casts up and down again, with nothing in between."""
+    """AMP106: casts down and up again, or up and down, with nothing in between."""
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], Operation] = {}
     for op in inquiry.trace.live:
-        if not inquiry.flow.is_upcast(op) or inquiry.flow.is_used_wide(op):
+        if not inquiry.flow.is_idle_cast(op):
             continue
+        pair = {op.index, *(user.index for user in inquiry.flow.users(op.outputs[0]))}
+        if pair & inquiry.guilty:
+            continue  # another finding is about one of the two
         call = inquiry.trace.call_of(op)
         if call is not None:
             key = (call.path, call.layer_class)
@@ -65,8 +68,9 @@ def idle_casts(inquiry: Inquiry) -> Iterator[Finding]:
             "AMP106",
             path,
             layer_class,
-            f"casts to float32 and back {times} without using the wide value",
-            "Remove the casts. Between nested models they are Keras's own and cost little.",
+            f"casts to another float dtype and back {times}, without using the value between",
+            "Let neighbours compute in one dtype. Between nested models, and around layers that "
+            "compute in float32 inside, the casts are Keras's own and cost little.",
             source=inquiry.trace.source(first[path, layer_class]),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
@@ -48,7 +48,7 @@ def missing_kernels(inquiry: Inquiry, device_type: str) -> Iterator[Finding]:
         )
 
 
-def slow_precision(inquiry: Inquiry, reasons: dict[str, str]) -> Iterator[Finding]:
+def slow_precision(inquiry: Inquiry, reasons: Mapping[str, str]) -> Iterator[Finding]:
     """AMP402: a dtype that this machine runs slower than float32.
 
     Args:

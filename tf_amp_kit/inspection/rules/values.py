@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tf_amp_kit.formats import format_of, is_half, round_trip
 from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
-from tf_amp_kit.tracing.records import Operation
+from tf_amp_kit.tracing.records import LayerCall, Operation
 
 # Values count as merged when rounding moves them by this much of their spread,
 # and at least half of the distinct ones are gone.
@@ -31,7 +31,7 @@ def changed_constants(inquiry: Inquiry) -> Iterator[Finding]:
             "AMP204" if overflows else "AMP205",
             call.path if call else "",
             call.layer_class if call else "",
-            f"the constant {constant.intended!r} becomes {constant.value!r} in {dtype}",
+            f"the constant {_short(constant.intended)} becomes {constant.value!r} in {dtype}",
             _mask_fix(dtype, constant.value) if overflows else _epsilon_fix(dtype, constant.value),
             source=inquiry.trace.source(op),
         )
@@ -49,7 +49,7 @@ def damaged_inputs(inquiry: Inquiry, sample: Mapping[str, NDArray[Any]]) -> Iter
         for op, dtype in _casts_down(inquiry, tensor):
             damage = _damage(np.asarray(values, np.float64), dtype)
             if damage:
-                call = inquiry.trace.call_of(op)
+                call = _receiver(inquiry, op)
                 yield finding(
                     "AMP206",
                     call.path if call else "",
@@ -84,6 +84,12 @@ def rounded_ids(inquiry: Inquiry) -> Iterator[Finding]:
         )
 
 
+def _short(value: float) -> str:
+    # A float32 trace shows 1e-12 as 9.999999960041972e-13.
+    short = str(np.float32(value))
+    return short if float(short) == value or float(np.float32(value)) == value else repr(value)
+
+
 def _mask_fix(dtype: str, value: float) -> str:
     largest = format_of(dtype).largest
     safe = math.copysign(largest / 2, value)
@@ -104,6 +110,16 @@ def _epsilon_fix(dtype: str, value: float) -> str:
         f"Use at least {form.smallest_normal:.2g}, the smallest normal {dtype}, or compute this "
         "line in float32."
     )
+
+
+def _receiver(inquiry: Inquiry, op: Operation) -> LayerCall | None:
+    """Returns the call that a cast is for."""
+    call = inquiry.trace.call_of(op)
+    if call is not None and call.kind == "layer":
+        return call
+    # Keras's preprocessing layers cast before their own call begins.
+    fed = (other for other in inquiry.trace.calls if op.outputs[0] in other.inputs)
+    return next(fed, call)
 
 
 def _casts_down(inquiry: Inquiry, tensor: int | None) -> Iterator[tuple[Operation, str]]:
