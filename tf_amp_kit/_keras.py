@@ -281,6 +281,17 @@ def half_layers_compute_in(dtype: str) -> Iterator[None]:
         yield
 
 
+def is_only_inferring_shapes() -> bool:
+    """Tells whether Keras runs code only to learn the shapes of its outputs.
+
+    Uses `keras.src.backend.common.symbolic_scope.in_symbolic_scope`: what runs
+    then, when a layer is built by calling it, leaves nothing in the graph.
+    """
+    from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+    return bool(in_symbolic_scope())
+
+
 @contextlib.contextmanager
 def full_tracebacks() -> Iterator[None]:
     """Keeps the frames of Keras and TensorFlow in tracebacks, in this thread.

@@ -147,12 +147,19 @@ def _freeze(
         tensors=tuple(one.reader.tensors),
         inputs=keyed_numbers(keyed_arguments(one.arguments), one.reader),
         outputs=keyed_numbers(one.outputs, one.reader),
-        conflicts=tuple(
-            conflict_record(layer, clash, paths) for layer, clash in one.recorder.conflicts
-        ),
+        conflicts=_conflicts(one.recorder, paths),
         losses=added_losses(one.recorder, one.reader),
     )
     return changed_constants(trace, one.recorder)
+
+
+def _conflicts(recorder: Recorder, paths: LayerPaths) -> tuple[Conflict, ...]:
+    found: dict[Any, Conflict] = {}
+    for layer, clash in recorder.conflicts:
+        one = conflict_record(layer, clash, paths)
+        # Building and calling raise the same, in graphs whose tensors have other names.
+        found[(one.path, frozenset(one.dtypes), one.operation, one.source)] = one
+    return tuple(found.values())
 
 
 def conflict_record(layer: Any, clash: conflicts.Clash, paths: LayerPaths | None) -> Conflict:

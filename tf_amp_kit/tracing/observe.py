@@ -106,13 +106,16 @@ class Recorder:
                 self.losses.append(SeenLoss(self.current, tensor, by_keras, source))
 
     def _enter(self, operation: Any, arguments: tuple[Any, Any]) -> OpenCall:
+        # A layer that builds itself by a call runs its code twice: a rehearsal
+        # first, which only conflicts are kept of.
+        is_rehearsal = self.paths is not None and _keras.is_only_inferring_shapes()
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         call = OpenCall(
-            index=len(self.calls),
+            index=self.current if is_rehearsal else len(self.calls),
             parent=self.current,
             depth=len(self._stack) + 1,
             layer=operation,
-            path=self._path_of(operation),
+            path="" if is_rehearsal else self._path_of(operation),
             was_built=getattr(operation, "built", True),
             arguments=arguments,
             graph=graph,
@@ -120,7 +123,8 @@ class Recorder:
             first_operation=graph.version if graph is not None else 0,
             is_conflicted=self._in_float32,
         )
-        self.calls.append(call)
+        if not is_rehearsal:
+            self.calls.append(call)
         self._stack.append(call)
         return call
 
