@@ -42,8 +42,12 @@ _MISSING_KERNEL_PATTERN: Final = re.compile(
     r"Could not find device for node|No OpKernel was registered|"
     r"not in (?:the )?list of allowed values|No registered '\w+' OpKernel"
 )
+# What an operation would take is not what it got.
+_ALLOWED_PATTERN: Final = re.compile(
+    r"requires [\w. ]+ inputs|one of \[[^\]]*\]|list of allowed values:.*"
+)
 _OPERATION_PATTERN: Final = re.compile(
-    r"\{\{node (\w+)\}\}|'(\w+)' Op\b|cannot compute (\w+) |Op '(\w+)'|\[Op:(\w+)\]"
+    r"\{\{node [^}]+\}\} = (\w+)\[|\{\{node (\w+)\}\}|'(\w+)' Op\b|cannot compute (\w+) |Op '(\w+)'|\[Op:(\w+)\]"
 )
 
 
@@ -89,7 +93,10 @@ def describe(error: BaseException) -> Clash:
     message = _message(error)
     operands = _clashing_operands(error)
     dtypes = tuple(operands) or tuple(
-        dict.fromkeys(_DTYPE_NAMES[name.lower()] for name in _DTYPE_PATTERN.findall(message))
+        dict.fromkeys(
+            _DTYPE_NAMES[name.lower()]
+            for name in _DTYPE_PATTERN.findall(_ALLOWED_PATTERN.sub("", message))
+        )
     )
     operation = next(
         (name for groups in _OPERATION_PATTERN.findall(message) for name in groups if name), ""
@@ -131,8 +138,14 @@ def _frames(error: BaseException) -> tuple[Frame, ...]:
 
 def _clashing_operands(error: BaseException) -> dict[str, Any]:
     """Finds two tensors of different float dtypes in the frames that failed."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    for frame, _ in reversed(frames):
+    # Autograph raises some errors anew, with the frames left in the first one.
+    first = error.__context__ if _keras.autograph_error(error) else None
+    tracebacks = [error.__traceback__, first.__traceback__ if first else None]
+    return next((found for one in tracebacks if (found := _operands_below(one))), {})
+
+
+def _operands_below(frames: Any) -> dict[str, Any]:
+    for frame, _ in reversed(list(traceback.walk_tb(frames))):
         found: dict[str, Any] = {}
         for value in _tensors_in(list(frame.f_locals.values())):
             found.setdefault(_dtype_name(value), value)
@@ -163,5 +176,5 @@ def _origin(dtype: str, value: Any) -> str:
     source = source_of(frames_below_call(frames))
     kind = "constant" if operation is not None and operation.type == "Const" else "tensor"
     if operation is None:
-        kind = "variable" if hasattr(value, "assign") else "constant"
+        kind = "variable" if hasattr(value, "assign") else "tensor"
     return f"{dtype} {kind}" + (f" of {source} `{source.text}`" if source else "")
