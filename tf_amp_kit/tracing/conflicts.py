@@ -47,7 +47,8 @@ _ALLOWED_PATTERN: Final = re.compile(
     r"requires [\w. ]+ inputs|one of \[[^\]]*\]|list of allowed values:.*"
 )
 _OPERATION_PATTERN: Final = re.compile(
-    r"\{\{node [^}]+\}\} = (\w+)\[|\{\{node (\w+)\}\}|'(\w+)' Op\b|cannot compute (\w+) |Op '(\w+)'|\[Op:(\w+)\]"
+    r"\{\{node [^}]+\}\} = (\w+)\[|"
+    r"\{\{node (\w+)\}\}|'(\w+)' Op\b|cannot compute (\w+) |Op '(\w+)'|\[Op:(\w+)\]"
 )
 
 
