@@ -275,3 +275,7 @@ def test_a_missing_kernel_is_told_from_a_mismatch() -> None:
     except tf.errors.OpError as error:
         clash = conflicts.describe(error)
     assert clash.is_missing_kernel
+
+
+def test_the_operands_are_found_behind_an_eager_function() -> None:
+    assert conflict_of(plain_function, eager=True).origins == ("float16 tensor", "float32 tensor")
