@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import random
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -76,6 +77,23 @@ class ClassPatch:
                     setattr(self.owner, self.name, self._original)
 
 
+@contextlib.contextmanager
+def context_value(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Sets a context variable for the time of a `with` block.
+
+    Args:
+        variable: The variable.
+        value: Its value inside.
+    """
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        # A generator may be closed in another context, which has nothing to reset.
+        with contextlib.suppress(ValueError):
+            variable.reset(token)
+
+
 def is_functional(model: Any) -> bool:
     """Tells whether a model is a graph of layers: Functional or Sequential.
 
@@ -126,6 +144,36 @@ def losses_restored(layers: list[Any]) -> Iterator[None]:
                 layer._loss_ids.update(ids)
 
 
+@contextlib.contextmanager
+def fresh_loss(model: Any, loss: Any = None) -> Iterator[None]:
+    """Gives a model a loss that was never called, for the time of a `with` block.
+
+    Uses `Trainer._compile_loss` and its class: the compiled loss builds itself
+    for the first batch that it sees, and would keep what a trace made of it.
+
+    Args:
+        model: A Keras model, compiled unless a loss is given.
+        loss: What `compile` takes as `loss`; None for the compiled one.
+    """
+    from keras.src.trainers.compile_utils import CompileLoss
+
+    before = model._compile_loss
+    attributes = vars(model)  # past `__setattr__`, which would track it anew
+    if loss is not None:
+        fresh = CompileLoss(loss, output_names=getattr(model, "output_names", None))
+    elif before is not None:
+        fresh = CompileLoss(
+            before._user_loss, before._user_loss_weights, output_names=before.output_names
+        )
+    else:
+        fresh = None
+    attributes["_compile_loss"] = fresh
+    try:
+        yield
+    finally:
+        attributes["_compile_loss"] = before
+
+
 def function_graph(graph: Any, name: str) -> Any:
     """Returns the body of a While, If or function call, or None.
 
@@ -154,7 +202,10 @@ def trace_to_graph(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """
     from tensorflow.python.framework.func_graph import func_graph_from_py_func
 
-    return func_graph_from_py_func("trace", function, args, kwargs)
+    # As one structure: its own `kwargs` fail in TensorFlow 2.21 unless they are empty.
+    return func_graph_from_py_func(
+        "trace", lambda args, kwargs: function(*args, **kwargs), (tuple(args), dict(kwargs)), {}
+    )
 
 
 _inlining: ContextVar[bool] = ContextVar("inlining", default=False)
@@ -196,12 +247,8 @@ def functions_inlined() -> Iterator[None]:
     global _inline_patch
     if _inline_patch is None:
         _inline_patch = ClassPatch(_function_class(), "__call__", _make_inlined_call)
-    with _inline_patch.installed():
-        token = _inlining.set(True)
-        try:
-            yield
-        finally:
-            _inlining.reset(token)
+    with _inline_patch.installed(), context_value(_inlining, True):
+        yield
 
 
 _forced_compute_dtype: ContextVar[str | None] = ContextVar("forced_compute_dtype", default=None)
@@ -230,12 +277,19 @@ def half_layers_compute_in(dtype: str) -> Iterator[None]:
     Args:
         dtype: The dtype, `"float32"` for example.
     """
-    with _compute_dtype_patch.installed():
-        token = _forced_compute_dtype.set(dtype)
-        try:
-            yield
-        finally:
-            _forced_compute_dtype.reset(token)
+    with _compute_dtype_patch.installed(), context_value(_forced_compute_dtype, dtype):
+        yield
+
+
+def is_only_inferring_shapes() -> bool:
+    """Tells whether Keras runs code only to learn the shapes of its outputs.
+
+    Uses `keras.src.backend.common.symbolic_scope.in_symbolic_scope`: what runs
+    then, when a layer is built by calling it, leaves nothing in the graph.
+    """
+    from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+    return bool(in_symbolic_scope())
 
 
 @contextlib.contextmanager
@@ -277,6 +331,42 @@ def eager_operations_seen(callback: Callable[..., None]) -> Iterator[None]:
         op_callbacks.remove_op_callback(callback)
 
 
+def stack_frames() -> Any:
+    """Returns this thread's stack, outermost first, with lines that the user wrote.
+
+    Uses `tensorflow.python.util.tf_stack.extract_stack`: under autograph the
+    running code stands in a temporary file, and only this function knows where
+    it comes from. The frames are read when they are looked at.
+    """
+    from tensorflow.python.util import tf_stack
+
+    return tf_stack.extract_stack()
+
+
+def autograph_error(error: BaseException) -> tuple[str, tuple[tuple[str, int, str], ...]] | None:
+    """Returns what autograph knows of an error that passed through it.
+
+    Uses the attribute `ag_error_metadata`: the traceback points into a temporary
+    file, and the message is one long text.
+
+    Args:
+        error: What was raised.
+
+    Returns:
+        The original message, and the frames (file, line, function) in the user's
+        files, outermost first; None where autograph was not involved.
+    """
+    metadata = getattr(error, "ag_error_metadata", None)
+    if metadata is None:
+        return None
+    frames = [
+        (frame.filename, frame.lineno, frame.function_name)
+        for frame in reversed(metadata.translated_stack)
+    ]
+    _, _, message = metadata.cause_message.partition(": ")  # the class comes first
+    return message, tuple(frames)
+
+
 @cache
 def registered_kernels(op_type: str) -> tuple[tuple[str, dict[str, tuple[str, ...]]], ...]:
     """Lists the kernels of an operation in this build of TensorFlow.
@@ -316,15 +406,19 @@ def random_state_restored() -> Iterator[None]:
     from keras.src.backend.common import global_state
     from tensorflow.python.eager import context
 
-    generator = getattr(context.context(), "_rng", None)
-    before = generator.getstate() if generator is not None else None
+    tf_context = context.context()
+    generator = getattr(tf_context, "_rng", None)
+    if generator is not None:
+        # Each seed that is drawn starts a kernel that stays and goes on. Seeds of
+        # another sequence leave the kernels of the user's own alone.
+        tf_context._rng = random.Random(__name__)
     keras_generator = global_state.get_global_attribute("global_seed_generator")
     keras_seed = None if keras_generator is None else keras_generator.state.numpy()
     try:
         yield
     finally:
         if generator is not None:
-            generator.setstate(before)
+            tf_context._rng = generator
         if keras_generator is not None:
             keras_generator.state.assign(keras_seed)
         else:

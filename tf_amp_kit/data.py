@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_amp_kit.errors import InputsError
 
-__all__ = ["input_specs", "tiny_batch", "with_batch_size", "with_float_dtype"]
+__all__ = ["batch_specs", "input_specs", "tiny_batch", "with_batch_size", "with_float_dtype"]
 
 #: Stands in for unknown dimensions other than the batch: large enough for the
 #: strides and windows of most image models, small enough to run at once.
@@ -62,6 +62,44 @@ def input_specs(inputs: Any) -> Any:
     if isinstance(inputs, list | tuple) and not _is_plain_array(inputs):
         return type(inputs)(input_specs(value) for value in inputs)
     return _spec_of_array(inputs)
+
+
+def batch_specs(data: Any) -> tuple[Any, Any, Any]:
+    """Describes training data: inputs, targets and sample weights.
+
+    Args:
+        data: A dataset or `PyDataset` of batches, or a tuple `(x, y)` or
+            `(x, y, sample_weight)` of whatever `input_specs` takes.
+
+    Returns:
+        The specs of `x`, `y` and `sample_weight`; None for what is not there.
+
+    Raises:
+        InputsError: If something is none of these.
+
+    Example:
+
+    >>> x, y, sample_weight = batch_specs((np.zeros((4, 3)), np.zeros(4, "int32")))
+    >>> y, sample_weight
+    (TensorSpec(shape=(None,), dtype=tf.int32, name=None), None)
+    """
+    if isinstance(data, tf.data.Dataset):
+        batch = data.element_spec
+    elif isinstance(data, keras.utils.PyDataset):
+        batch = data[0]
+    else:
+        batch = data
+    if not isinstance(batch, tuple) or len(batch) not in (1, 2, 3) or _is_shape(batch):
+        raise InputsError(
+            "The data cannot be read. Expected `(x, y)` or `(x, y, sample_weight)`, or a "
+            f"dataset of these. Received: data of type {type(data).__name__}."
+        )
+    x, y, sample_weight = (*batch, None, None)[:3]
+    return (
+        input_specs(x),
+        None if y is None else input_specs(y),
+        None if sample_weight is None else input_specs(sample_weight),
+    )
 
 
 def tiny_batch(inputs: Any, specs: Any, size: int = 2) -> Any:

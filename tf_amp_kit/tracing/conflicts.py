@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tf_amp_kit import _keras
 from tf_amp_kit.formats import is_float
 from tf_amp_kit.tracing.source import (
     Frame,
@@ -41,7 +42,12 @@ _MISSING_KERNEL_PATTERN: Final = re.compile(
     r"Could not find device for node|No OpKernel was registered|"
     r"not in (?:the )?list of allowed values|No registered '\w+' OpKernel"
 )
+# What an operation would take is not what it got.
+_ALLOWED_PATTERN: Final = re.compile(
+    r"requires [\w. ]+ inputs|one of \[[^\]]*\]|list of allowed values:.*"
+)
 _OPERATION_PATTERN: Final = re.compile(
+    r"\{\{node [^}]+\}\} = (\w+)\[|"
     r"\{\{node (\w+)\}\}|'(\w+)' Op\b|cannot compute (\w+) |Op '(\w+)'|\[Op:(\w+)\]"
 )
 
@@ -85,10 +91,13 @@ def describe(error: BaseException) -> Clash:
         A `Clash`; its fields are empty where the error does not tell.
     """
     error = _with_dtypes(error)
-    message = _last_line(error)
+    message = _message(error)
     operands = _clashing_operands(error)
     dtypes = tuple(operands) or tuple(
-        dict.fromkeys(_DTYPE_NAMES[name.lower()] for name in _DTYPE_PATTERN.findall(message))
+        dict.fromkeys(
+            _DTYPE_NAMES[name.lower()]
+            for name in _DTYPE_PATTERN.findall(_ALLOWED_PATTERN.sub("", message))
+        )
     )
     operation = next(
         (name for groups in _OPERATION_PATTERN.findall(message) for name in groups if name), ""
@@ -97,7 +106,7 @@ def describe(error: BaseException) -> Clash:
         dtypes=dtypes,
         origins=tuple(_origin(dtype, value) for dtype, value in operands.items()),
         message=message,
-        source=source_of(frames_of(traceback.extract_tb(error.__traceback__))),
+        source=source_of(_frames(error)),
         operation=operation,
         is_missing_kernel=_MISSING_KERNEL_PATTERN.search(message) is not None,
     )
@@ -107,7 +116,7 @@ def _with_dtypes(error: BaseException) -> BaseException:
     """Looks behind an error that hides the one about dtypes."""
     current: BaseException | None = error
     while current is not None:
-        if len(set(_DTYPE_PATTERN.findall(_last_line(current)))) >= 2:
+        if len(set(_DTYPE_PATTERN.findall(_message(current)))) >= 2:
             return current
         current = current.__cause__ or (
             None if current.__suppress_context__ else current.__context__
@@ -115,19 +124,29 @@ def _with_dtypes(error: BaseException) -> BaseException:
     return error
 
 
-def _last_line(error: BaseException) -> str:
-    # Autograph puts the traceback into the message, and the message last.
-    text = str(error)
-    if text.startswith("in user code:"):
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1]
+def _message(error: BaseException) -> str:
+    converted = _keras.autograph_error(error)
+    text = str(error) if converted is None else converted[0]
     return " ".join(text.split())
+
+
+def _frames(error: BaseException) -> tuple[Frame, ...]:
+    converted = _keras.autograph_error(error)
+    if converted is None:
+        return frames_of(traceback.extract_tb(error.__traceback__))
+    return tuple(Frame(*frame) for frame in converted[1])
 
 
 def _clashing_operands(error: BaseException) -> dict[str, Any]:
     """Finds two tensors of different float dtypes in the frames that failed."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    for frame, _ in reversed(frames):
+    # Autograph raises some errors anew, with the frames left in the first one.
+    first = error.__context__ if _keras.autograph_error(error) else None
+    tracebacks = [error.__traceback__, first.__traceback__ if first else None]
+    return next((found for one in tracebacks if (found := _operands_below(one))), {})
+
+
+def _operands_below(frames: Any) -> dict[str, Any]:
+    for frame, _ in reversed(list(traceback.walk_tb(frames))):
         found: dict[str, Any] = {}
         for value in _tensors_in(list(frame.f_locals.values())):
             found.setdefault(_dtype_name(value), value)
@@ -158,5 +177,5 @@ def _origin(dtype: str, value: Any) -> str:
     source = source_of(frames_below_call(frames))
     kind = "constant" if operation is not None and operation.type == "Const" else "tensor"
     if operation is None:
-        kind = "variable" if hasattr(value, "assign") else "constant"
+        kind = "variable" if hasattr(value, "assign") else "tensor"
     return f"{dtype} {kind}" + (f" of {source} `{source.text}`" if source else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from tf_amp_kit.tracing.constants import changed_constants
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs
 from tf_amp_kit.tracing.model_check import check_keras_model
+from tf_amp_kit.tracing.numbering import flat_tensors, keyed_arguments, keyed_numbers
 from tf_amp_kit.tracing.observe import Recorder, observing
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.reading import (
@@ -23,7 +24,6 @@ from tf_amp_kit.tracing.reading import (
     GraphReader,
     Reader,
     added_losses,
-    flat_tensors,
     layer_calls,
 )
 from tf_amp_kit.tracing.records import Conflict, LayerFacts, ModelTrace
@@ -123,7 +123,7 @@ def _run(
     for value in flat_tensors((batch.args, batch.kwargs)):
         reader.add_input(value)
     with (
-        variables_restored([v for v in model.variables if not v.trainable]),
+        variables_restored(paths),
         observing(recorder),
         _keras.eager_operations_seen(reader.callback),
     ):
@@ -145,14 +145,21 @@ def _freeze(
         calls=layer_calls(one.recorder, one.reader),
         operations=tuple(one.reader.operations),
         tensors=tuple(one.reader.tensors),
-        inputs=_keyed(_only(one.arguments), one.reader),
-        outputs=_keyed(one.outputs, one.reader),
-        conflicts=tuple(
-            conflict_record(layer, clash, paths) for layer, clash in one.recorder.conflicts
-        ),
+        inputs=keyed_numbers(keyed_arguments(one.arguments), one.reader),
+        outputs=keyed_numbers(one.outputs, one.reader),
+        conflicts=_conflicts(one.recorder, paths),
         losses=added_losses(one.recorder, one.reader),
     )
     return changed_constants(trace, one.recorder)
+
+
+def _conflicts(recorder: Recorder, paths: LayerPaths) -> tuple[Conflict, ...]:
+    found: dict[Any, Conflict] = {}
+    for layer, clash in recorder.conflicts:
+        one = conflict_record(layer, clash, paths)
+        # Building and calling raise the same, in graphs whose tensors have other names.
+        found[(one.path, frozenset(one.dtypes), one.operation, one.source)] = one
+    return tuple(found.values())
 
 
 def conflict_record(layer: Any, clash: conflicts.Clash, paths: LayerPaths | None) -> Conflict:
@@ -168,33 +175,3 @@ def conflict_record(layer: Any, clash: conflicts.Clash, paths: LayerPaths | None
         is_missing_kernel=clash.is_missing_kernel,
         operation=clash.operation,
     )
-
-
-def _only(arguments: Any) -> Any:
-    """Returns what a model's inputs are keyed by: its one argument, or all."""
-    args, kwargs = arguments
-    named = {key: value for key, value in kwargs.items() if flat_tensors(value)}
-    if len(args) == 1 and (isinstance(args[0], dict) or not named):
-        return {**args[0], **named} if named else args[0]
-    return {**dict(enumerate(args)), **named}
-
-
-def _keyed(structure: Any, reader: Reader) -> dict[str, int]:
-    return {
-        "/".join(map(str, path)) or "0": key
-        for path, value in _flat_with_path(structure)
-        for key in [reader.number(value)]
-        if key is not None
-    }
-
-
-def _flat_with_path(structure: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any]]:
-    if isinstance(structure, dict):
-        for key, value in structure.items():
-            yield from _flat_with_path(value, (*path, key))
-    elif isinstance(structure, list | tuple):
-        for index, value in enumerate(structure):
-            yield from _flat_with_path(value, (*path, index))
-    else:
-        for value in flat_tensors(structure):
-            yield path, value

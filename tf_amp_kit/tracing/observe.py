@@ -19,7 +19,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.formats import is_half, width
 from tf_amp_kit.tracing import conflicts
 from tf_amp_kit.tracing.paths import LayerPaths, auto_name, join
-from tf_amp_kit.tracing.source import Frame, Source, source_of
+from tf_amp_kit.tracing.source import Frame, Source, frames_of, source_of
 
 _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
@@ -106,13 +106,16 @@ class Recorder:
                 self.losses.append(SeenLoss(self.current, tensor, by_keras, source))
 
     def _enter(self, operation: Any, arguments: tuple[Any, Any]) -> OpenCall:
+        # A layer that builds itself by a call runs its code twice: a rehearsal
+        # first, which only conflicts are kept of.
+        is_rehearsal = self.paths is not None and _keras.is_only_inferring_shapes()
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         call = OpenCall(
-            index=len(self.calls),
+            index=self.current if is_rehearsal else len(self.calls),
             parent=self.current,
             depth=len(self._stack) + 1,
             layer=operation,
-            path=self._path_of(operation),
+            path="" if is_rehearsal else self._path_of(operation),
             was_built=getattr(operation, "built", True),
             arguments=arguments,
             graph=graph,
@@ -120,7 +123,8 @@ class Recorder:
             first_operation=graph.version if graph is not None else 0,
             is_conflicted=self._in_float32,
         )
-        self.calls.append(call)
+        if not is_rehearsal:
+            self.calls.append(call)
         self._stack.append(call)
         return call
 
@@ -182,13 +186,7 @@ def written_at(operation: Any) -> Source | None:
 
 def current_frames() -> tuple[Frame, ...]:
     """Returns the frames of this thread's stack, outermost first."""
-    frames: list[Frame] = []
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        frames.append(Frame(code.co_filename, frame.f_lineno, code.co_name))
-        frame = frame.f_back
-    return tuple(reversed(frames))
+    return frames_of(_keras.stack_frames())
 
 
 def _observe_layers(original: Any) -> Any:
@@ -264,8 +262,5 @@ def observing(recorder: Recorder) -> Iterator[Recorder]:
             stack.enter_context(patch.installed())
         stack.enter_context(_keras.functions_inlined())
         stack.enter_context(_keras.full_tracebacks())
-        token = _recorder.set(recorder)
-        try:
-            yield recorder
-        finally:
-            _recorder.reset(token)
+        stack.enter_context(_keras.context_value(_recorder, recorder))
+        yield recorder

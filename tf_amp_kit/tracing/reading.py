@@ -10,7 +10,8 @@ import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
-from tf_amp_kit.tracing.observe import OpenCall, Recorder, current_frames, written_at
+from tf_amp_kit.tracing.numbering import numbers
+from tf_amp_kit.tracing.observe import OpenCall, Recorder, written_at
 from tf_amp_kit.tracing.records import AddedLoss, LayerCall, Operation, Tensor
 from tf_amp_kit.tracing.source import Frame, frames_of
 
@@ -161,7 +162,8 @@ class EagerReader:
     def _number_of(self, value: Any) -> int:
         if id(value) not in self._numbers:
             # Nothing made it: it came from a Python number, an array or a closure.
-            attributes = {"value": value} if _is_small_constant(value) else {}
+            # Not the tensor itself: NumPy cannot read a bfloat16 scalar out of it.
+            attributes = {"value": value.numpy()} if _is_small_constant(value) else {}
             self._add("Const", (), [value], attributes)
         return self._numbers[id(value)]
 
@@ -174,7 +176,7 @@ class EagerReader:
             self._numbers[id(value)] = len(self.tensors)
             keys.append(len(self.tensors))
             self.tensors.append(_tensor(value))
-        frames = current_frames()
+        stack = _keras.stack_frames()
         self.operations.append(
             Operation(
                 index=len(self.operations),
@@ -182,7 +184,7 @@ class EagerReader:
                 call=self._recorder.current,
                 inputs=inputs,
                 outputs=tuple(keys),
-                get_frames=lambda: frames,
+                get_frames=cache(lambda: frames_of(stack)),
                 get_attribute=attributes.get,
             )
         )
@@ -229,23 +231,6 @@ def added_losses(recorder: Recorder, reader: Reader) -> tuple[AddedLoss, ...]:
         for key in [reader.number(loss.tensor)]
         if key is not None
     )
-
-
-def numbers(structure: Any, reader: Reader) -> tuple[int, ...]:
-    """Returns the numbers of all tensors in a structure."""
-    return tuple(
-        key
-        for value in flat_tensors(structure)
-        for key in [reader.number(value)]
-        if key is not None
-    )
-
-
-def flat_tensors(structure: Any) -> list[Any]:
-    """Returns all tensors in a structure, composite ones taken apart."""
-    return [
-        value for value in tf.nest.flatten(structure, expand_composites=True) if tf.is_tensor(value)
-    ]
 
 
 def is_custom(layer: Any) -> bool:
@@ -298,8 +283,6 @@ __all__ = [
     "GraphReader",
     "Reader",
     "added_losses",
-    "flat_tensors",
     "is_custom",
     "layer_calls",
-    "numbers",
 ]

@@ -55,9 +55,12 @@ class Source:
         return asdict(self)
 
 
-def frames_of(traceback: Iterable[Any]) -> tuple[Frame, ...]:
-    """Reads the frames of an operation's traceback, outermost first."""
-    return tuple(Frame(frame.filename, frame.lineno, frame.name) for frame in traceback)
+def frames_of(traceback: Iterable[Any] | None) -> tuple[Frame, ...]:
+    """Reads the frames of an operation's traceback, outermost first.
+
+    TensorFlow has none for some operations that it inserts itself.
+    """
+    return tuple(Frame(frame.filename, frame.lineno, frame.name) for frame in traceback or ())
 
 
 def frames_below_call(frames: Sequence[Frame], depth: int = 0) -> Sequence[Frame]:
@@ -70,6 +73,7 @@ def frames_below_call(frames: Sequence[Frame], depth: int = 0) -> Sequence[Frame
 
     Returns:
         The frames after that call's own and before the next observed call's.
+        Outside all calls those of whoever asked for the trace are not among them.
     """
     marks = [
         index
@@ -77,7 +81,8 @@ def frames_below_call(frames: Sequence[Frame], depth: int = 0) -> Sequence[Frame
         if frame.function == OBSERVED_CALL and frame.file == _OBSERVE_FILE
     ]
     if not 1 <= depth <= len(marks):
-        return frames[marks[-1] + 1 :] if marks else frames
+        own = marks or [index for index, frame in enumerate(frames) if _is_ours(frame.file)]
+        return frames[own[-1] + 1 :] if own else frames
     end = marks[depth] if depth < len(marks) else len(frames)
     return frames[marks[depth - 1] + 1 : end]
 
@@ -125,6 +130,11 @@ def _kind(file: str) -> str:
     if any(f"{os.sep}site-packages{os.sep}{name}{os.sep}" in path for name in _PLUMBING_PACKAGES):
         return "plumbing"
     return "user"
+
+
+@cache
+def _is_ours(file: str) -> bool:
+    return _is_own_plumbing(os.path.abspath(file))
 
 
 def _is_own_plumbing(path: str) -> bool:

@@ -1,0 +1,61 @@
+"""The numbers of the tensors in a structure of arguments or outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from tf_amp_kit.tracing.reading import Reader
+
+__all__ = ["flat_tensors", "keyed_arguments", "keyed_numbers", "numbers"]
+
+
+def numbers(structure: Any, reader: Reader) -> tuple[int, ...]:
+    """Returns the numbers of all tensors in a structure."""
+    return tuple(
+        key
+        for value in flat_tensors(structure)
+        for key in [reader.number(value)]
+        if key is not None
+    )
+
+
+def keyed_numbers(structure: Any, reader: Reader) -> dict[str, int]:
+    """Returns the numbers of all tensors in a structure, by their place in it."""
+    return {
+        "/".join(map(str, path)) or "0": key
+        for path, value in _flat_with_path(structure)
+        for key in [reader.number(value)]
+        if key is not None
+    }
+
+
+def keyed_arguments(arguments: tuple[Any, Any]) -> Any:
+    """Returns what a model's inputs are keyed by: its one argument, or all."""
+    args, kwargs = arguments
+    named = {key: value for key, value in kwargs.items() if flat_tensors(value)}
+    if len(args) == 1 and (isinstance(args[0], dict) or not named):
+        return {**args[0], **named} if named else args[0]
+    return {**dict(enumerate(args)), **named}
+
+
+def flat_tensors(structure: Any) -> list[Any]:
+    """Returns all tensors in a structure, composite ones taken apart."""
+    return [
+        value for value in tf.nest.flatten(structure, expand_composites=True) if tf.is_tensor(value)
+    ]
+
+
+def _flat_with_path(structure: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any]]:
+    if isinstance(structure, dict):
+        for key, value in structure.items():
+            yield from _flat_with_path(value, (*path, key))
+    elif isinstance(structure, list | tuple):
+        for index, value in enumerate(structure):
+            yield from _flat_with_path(value, (*path, index))
+    else:
+        for value in flat_tensors(structure):
+            yield path, value
