@@ -356,9 +356,13 @@ def autograph_error(error: BaseException) -> tuple[str, tuple[tuple[str, int, st
         The original message, and the frames (file, line, function) in the user's
         files, outermost first; None where autograph was not involved.
     """
-    metadata = getattr(error, "ag_error_metadata", None)
-    if metadata is None:
+    # Keras raises some errors anew, with a text around the first one's.
+    current: BaseException | None = error
+    while current is not None and not hasattr(current, "ag_error_metadata"):
+        current = current.__cause__ or current.__context__
+    if current is None:
         return None
+    metadata = current.ag_error_metadata
     frames = [
         (frame.filename, frame.lineno, frame.function_name)
         for frame in reversed(metadata.translated_stack)
