@@ -232,8 +232,9 @@ def _float32_constants(
 def _extreme(array: Any) -> float | None:
     if array.size == 0:
         return None
-    values = array.astype(np.float64).ravel()
-    return float(values[np.argmax(np.abs(values))])
+    values = array.ravel()
+    # By way of the shortest decimal: 1e-8, as written, and not 9.99999993922529e-09.
+    return float(str(values[np.argmax(np.abs(values))]))
 
 
 def _float32_spec(tensor: Any) -> tf.TensorSpec:
