@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tf_amp_kit.tracing import conflicts
+from tf_amp_kit.tracing.building import build_observed
 from tf_amp_kit.tracing.model_graph import trace_modes
 from tf_amp_kit.tracing.records import Conflict, ModelTrace
 
@@ -279,3 +280,17 @@ def test_a_missing_kernel_is_told_from_a_mismatch() -> None:
 
 def test_the_operands_are_found_behind_an_eager_function() -> None:
     assert conflict_of(plain_function, eager=True).origins == ("float16 tensor", "float32 tensor")
+
+
+def test_an_error_in_shape_inference_has_the_line_that_was_written() -> None:
+    class Infers(L.Layer):
+        @tf.function
+        def body(self, inputs: Any) -> Any:
+            return inputs - ones()  # the line
+
+        def call(self, inputs: Any) -> Any:
+            return self.body(inputs)
+
+    built = build_observed(lambda: keras.Sequential([keras.Input((2,)), Infers()]))
+    sources = {conflict.source.text for conflict in built.conflicts if conflict.source}
+    assert sources == {"return inputs - ones()  # the line"}
