@@ -191,14 +191,16 @@ def _spec_of_array(value: Any) -> tf.TypeSpec:
         )
     if isinstance(value, tf.SparseTensor):
         return tf.SparseTensorSpec([None, *value.shape[1:]], value.dtype)
+    kind = type(value).__name__
     if not tf.is_tensor(value):
         try:
             value = np.asarray(value)
+            if value.dtype.kind == "O" and value.ndim == 0:
+                raise TypeError("an object is no array")
             dtype = tf.string if value.dtype.kind in "USO" else tf.as_dtype(value.dtype)
         except (TypeError, ValueError):
             raise InputsError(
-                f"The example inputs cannot be read. {_WAYS} Received: inputs of type "
-                f"{type(value).__name__}."
+                f"The example inputs cannot be read. {_WAYS} Received: inputs of type {kind}."
             ) from None
     else:
         dtype = value.dtype
@@ -221,9 +223,10 @@ def _head(spec: Any, value: Any, size: int) -> Any:
 
 def _filler(spec: Any, size: int) -> Any:
     if isinstance(spec, tf.RaggedTensorSpec):
-        return tf.RaggedTensor.from_tensor(
-            tf.zeros([size] + [1] * (len(spec.shape) - 1), spec.dtype), ragged_rank=spec.ragged_rank
-        )
+        rows = [1] * spec.ragged_rank
+        inner = [_UNKNOWN_DIMENSION if n is None else n for n in spec.shape[len(rows) + 1 :]]
+        values = tf.zeros([size, *rows, *inner], spec.dtype)
+        return tf.RaggedTensor.from_tensor(values, ragged_rank=spec.ragged_rank)
     rank_known = spec.shape.rank is not None
     sizes = list(spec.shape) if rank_known else [None]
     shape = [
