@@ -21,7 +21,7 @@ import tensorflow as tf
 from tf_amp_kit.formats import is_half
 
 # Attributes in which Keras keeps a second reference to what hangs elsewhere.
-BOOKKEEPING_ATTRIBUTES: Final = frozenset(
+_BOOKKEEPING_ATTRIBUTES: Final = frozenset(
     {
         "_layers",
         "_functional",
@@ -92,6 +92,14 @@ def context_value(variable: ContextVar[Any], value: Any) -> Iterator[None]:
         # A generator may be closed in another context, which has nothing to reset.
         with contextlib.suppress(ValueError):
             variable.reset(token)
+
+
+def is_bookkeeping(attribute: str) -> bool:
+    """Tells whether an attribute of a layer only repeats what hangs elsewhere.
+
+    The names are private ones of Keras, and `_self_` begins TensorFlow's own.
+    """
+    return attribute in _BOOKKEEPING_ATTRIBUTES or attribute.startswith("_self_")
 
 
 def is_functional(model: Any) -> bool:
@@ -213,7 +221,7 @@ _inlining: ContextVar[bool] = ContextVar("inlining", default=False)
 
 def _make_inlined_call(original: Any) -> Any:
     def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _inlining.get():
+        if not _inlining.get() or not _fits_signature(function, args):
             return original(function, *args, **kwargs)
         body = function.python_function
         if getattr(function, "_autograph", True):
@@ -223,6 +231,13 @@ def _make_inlined_call(original: Any) -> Any:
         return body(*args, **kwargs)
 
     return call
+
+
+def _fits_signature(function: Any, args: tuple[Any, ...]) -> bool:
+    """Tells whether a function takes the dtypes; if not, calling it shall raise."""
+    given = [getattr(value, "dtype", None) for value in tf.nest.flatten(args)]
+    wanted = [spec.dtype for spec in tf.nest.flatten(function.input_signature or ())]
+    return not wanted or len(given) != len(wanted) or given == wanted
 
 
 def _function_class() -> Any:
@@ -251,14 +266,18 @@ def functions_inlined() -> Iterator[None]:
         yield
 
 
-_forced_compute_dtype: ContextVar[str | None] = ContextVar("forced_compute_dtype", default=None)
+# The dtype, and the one layer that it is for, or None for all.
+_forced_compute_dtype: ContextVar[tuple[str, Any] | None] = ContextVar(
+    "forced_compute_dtype", default=None
+)
 
 
 def _make_forced_compute_dtype(original: Any) -> Any:
     def compute_dtype(layer: Any) -> Any:
         dtype = original.__get__(layer, type(layer))
-        forced = _forced_compute_dtype.get()
-        return forced if forced is not None and is_half(dtype) else dtype
+        forced, only = _forced_compute_dtype.get() or (None, None)
+        is_meant = forced is not None and (only is None or only is layer)
+        return forced if is_meant and is_half(dtype) else dtype
 
     return property(compute_dtype, doc=original.__doc__)
 
@@ -267,7 +286,7 @@ _compute_dtype_patch = ClassPatch(keras.layers.Layer, "compute_dtype", _make_for
 
 
 @contextlib.contextmanager
-def half_layers_compute_in(dtype: str) -> Iterator[None]:
+def half_layers_compute_in(dtype: str, *, only: Any = None) -> Iterator[None]:
     """Makes every half-precision layer compute in another dtype, in this thread.
 
     Replaces the public property `Layer.compute_dtype`, which Keras reads for
@@ -276,8 +295,9 @@ def half_layers_compute_in(dtype: str) -> Iterator[None]:
 
     Args:
         dtype: The dtype, `"float32"` for example.
+        only: The one layer that it is for; None means all.
     """
-    with _compute_dtype_patch.installed(), context_value(_forced_compute_dtype, dtype):
+    with _compute_dtype_patch.installed(), context_value(_forced_compute_dtype, (dtype, only)):
         yield
 
 

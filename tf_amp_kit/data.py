@@ -11,7 +11,14 @@ import tensorflow as tf
 
 from tf_amp_kit.errors import InputsError
 
-__all__ = ["batch_specs", "input_specs", "tiny_batch", "with_batch_size", "with_float_dtype"]
+__all__ = [
+    "batch_specs",
+    "first_inputs",
+    "input_specs",
+    "tiny_batch",
+    "with_batch_size",
+    "with_float_dtype",
+]
 
 #: Stands in for unknown dimensions other than the batch: large enough for the
 #: strides and windows of most image models, small enough to run at once.
@@ -102,6 +109,29 @@ def batch_specs(data: Any) -> tuple[Any, Any, Any]:
     )
 
 
+def first_inputs(data: Any) -> Any:
+    """Takes the inputs of the first batch out of a dataset.
+
+    Args:
+        data: A dataset or `PyDataset` of `x` or `(x, y[, sample_weight])`; or
+            anything else, which is taken for the inputs themselves.
+
+    Returns:
+        The inputs.
+
+    Example:
+
+    >>> batches = tf.data.Dataset.from_tensors((np.zeros((4, 3)), np.zeros(4)))
+    >>> first_inputs(batches).shape
+    TensorShape([4, 3])
+    """
+    if isinstance(data, tf.data.Dataset):
+        return _without_targets(next(iter(data)))
+    if isinstance(data, keras.utils.PyDataset):
+        return _without_targets(data[0])
+    return data
+
+
 def tiny_batch(inputs: Any, specs: Any, size: int = 2) -> Any:
     """Makes a batch of a few samples.
 
@@ -114,10 +144,7 @@ def tiny_batch(inputs: Any, specs: Any, size: int = 2) -> Any:
     Returns:
         Tensors in the structure of `specs`.
     """
-    if isinstance(inputs, tf.data.Dataset):
-        inputs = _without_targets(next(iter(inputs)))
-    elif isinstance(inputs, keras.utils.PyDataset):
-        inputs = _without_targets(inputs[0])
+    inputs = first_inputs(inputs)
     try:
         return tf.nest.map_structure(lambda spec, value: _head(spec, value, size), specs, inputs)
     except (TypeError, ValueError):

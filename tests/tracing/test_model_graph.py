@@ -525,8 +525,9 @@ def test_an_unbuilt_model_without_inputs_is_refused_with_the_ways_out() -> None:
     model = Subclassed(L.Dense(2), name="mine")
     message = (
         "The model is not built, so that its inputs are unknown. Pass `inputs=` with a batch of "
-        "data, `tf.TensorSpec`s, a `tf.data.Dataset` or a shape; or call the model on a batch "
-        "first. Received: Subclassed named 'mine'."
+        "data, `tf.TensorSpec`s, a `tf.data.Dataset` or a shape; for a `call` with several "
+        "arguments, a dictionary of these by name. Or call the model on a batch first. Received: "
+        "Subclassed named 'mine'."
     )
     with pytest.raises(ModelError, match=f"^{re.escape(message)}$"):
         look(model)

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_amp_kit import hardware
+from tf_amp_kit.data import first_inputs
 from tf_amp_kit.errors import FindingsError, LoadError
 from tf_amp_kit.formats import HALF_PRECISIONS, is_half, parse_precision, width
 from tf_amp_kit.inspection.findings import CODES, SEVERITIES, Finding
@@ -55,8 +56,9 @@ def audit_layer_dtypes(
             policy, else what most of the model computes in.
         inputs: Example inputs, only for a model that does not know its own:
             arrays, tensors, `tf.TensorSpec`s, a dataset, or shapes.
-        sample: Raw input data as `fit` would get it. Adds the check whether the
-            first cast damages it.
+        sample: Raw inputs, without targets, as `fit` would get them: arrays, a
+            list or dictionary of arrays, or a dataset, whose first batch is
+            taken. Adds the check whether the first cast damages them.
         training: Which mode to trace. None traces both.
         ignore: Codes to leave out, `("AMP203",)` for example.
         verbose: 1 prints the report as `model.summary()` does, 0 is silent.
@@ -88,6 +90,7 @@ def audit_layer_dtypes(
     [('AMP101', 'scale')]
     >>> keras.config.set_dtype_policy(policy)
     """
+    ignore = ignore or ()
     _check_codes(ignore)
     asked = None if precision is None else parse_precision(precision, argument="precision")
     report = _audit(model, asked, inputs, sample, training)
@@ -104,7 +107,7 @@ def _audit(
     if not isinstance(model, keras.Model) and _is_builder(model):
         built = build_observed(model)
         build_findings = tuple(clashing_dtypes(built.conflicts, _device_type()))
-        if built.model is None:
+        if built.is_stopped:
             return _stopped(built.name, asked, build_findings)
         if not isinstance(built.model, keras.Model):
             raise LoadError(
@@ -179,6 +182,7 @@ def _slow_reasons() -> dict[str, str]:
 def _by_input(sample: Any) -> dict[str, Any]:
     if sample is None:
         return {}
+    sample = first_inputs(sample)
     if isinstance(sample, dict):
         arrays = {str(key): value for key, value in sample.items()}
     elif isinstance(sample, list | tuple):
@@ -186,7 +190,7 @@ def _by_input(sample: Any) -> dict[str, Any]:
     else:
         arrays = {"0": sample}
     read = {key: np.asarray(value) for key, value in arrays.items()}
-    return {key: value for key, value in read.items() if value.dtype.kind == "f"}
+    return {key: value for key, value in read.items() if value.dtype.kind in "fiu"}
 
 
 def _remarks(traces: Sequence[ModelTrace], expected: str) -> Iterable[str]:
@@ -195,14 +199,18 @@ def _remarks(traces: Sequence[ModelTrace], expected: str) -> Iterable[str]:
             "The model cannot be traced, because its Python code needs values: it ran eagerly on "
             "two samples, and branches that these did not take are unseen."
         )
+    if not all(trace.dtypes_are_known for trace in traces):
+        yield (
+            "The model does not tell the dtypes of its inputs, only their shapes: they were taken "
+            "for float32. Pass `inputs=` to be sure."
+        )
     dtypes = {facts.compute_dtype for trace in traces for facts in trace.layers}
     if not is_half(expected) and not any(is_half(dtype) for dtype in dtypes):
         yield "Nothing is half: every layer computes in float32."
 
 
 def _check_codes(codes: Sequence[str]) -> None:
-    unknown = [code for code in codes if code not in CODES]
-    if isinstance(codes, str) or unknown:
+    if isinstance(codes, str) or any(code not in CODES for code in codes):
         raise ValueError(
             f"Unknown finding code. Expected a sequence of some of {sorted(CODES)}. "
             f"Received: ignore={codes!r}."

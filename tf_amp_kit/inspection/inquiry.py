@@ -57,7 +57,11 @@ class Inquiry(View):
         """Casts that widen half tensors between layers, one per mistake."""
         found: list[int] = []
         for op in self.trace.live if is_half(self.precision) else ():
-            is_candidate = self.flow.is_upcast(op) and self._is_between_layers(op)
+            is_candidate = (
+                self.flow.is_upcast(op)
+                and op.index in self._escaping
+                and self._is_between_layers(op)
+            )
             if is_candidate and not self._is_consequence(op, found) and not self._is_meant(op):
                 found.append(op.index)
         return tuple(found)
@@ -66,6 +70,17 @@ class Inquiry(View):
     def guilty(self) -> frozenset[int]:
         """All roots that a finding on a layer or an operation is about."""
         return self.layer_roots | frozenset(self.widening_roots)
+
+    @cached_property
+    def _escaping(self) -> frozenset[int]:
+        """Roots whose wide values get to a layer or an output.
+
+        What stays between layers is the business of the code there: Keras's own
+        `mean`, for one, computes in float32 and returns half.
+        """
+        keys = {key for call in self.trace.calls if call.kind != "operation" for key in call.inputs}
+        keys.update(self.trace.outputs.values())
+        return frozenset().union(*(self.flow.roots.get(key, frozenset()) for key in keys))
 
     def _runs(self, call: LayerCall, root: int) -> bool:
         host = self.host(self.flow.operation(root))
@@ -91,9 +106,10 @@ class Inquiry(View):
 
     def _is_meant(self, op: Operation) -> bool:
         """Tells a model's written-out cast of its outputs from a promotion."""
-        return op.outputs[0] in self.flow.reaching_outputs and self._is_explicit(op)
+        return op.outputs[0] in self.flow.reaching_outputs and self.is_explicit(op)
 
-    def _is_explicit(self, op: Operation) -> bool:
+    def is_explicit(self, op: Operation) -> bool:
+        """Tells a cast that somebody wrote from one that an operation made."""
         call = self.trace.call_of(op)
         if call is not None and call.kind == "operation":
             return call.layer_class == "Cast"

@@ -28,33 +28,38 @@ class WideFlow:
             self._follow(op)
 
     def _follow(self, op: Operation) -> None:
-        tensors = self.trace.tensors
         for position, key in enumerate(op.outputs):
-            if not tensors[key].is_wide:
+            if not self._carries(key):
                 continue
             reached = [self.roots[k] for k in self._operands(op, position) if k in self.roots]
-            self.roots[key] = frozenset().union(*reached) if reached else frozenset({op.index})
+            if reached:
+                self.roots[key] = frozenset().union(*reached)
+            elif self.trace.tensors[key].is_wide:
+                self.roots[key] = frozenset({op.index})
+
+    def _carries(self, key: int) -> bool:
+        # Loops hand tensors on in lists, which are variants.
+        return self.trace.tensors[key].is_wide or self.trace.tensors[key].dtype == "variant"
 
     def _operands(self, op: Operation, position: int) -> list[int]:
         if not op.bodies:
-            return [key for key in op.inputs if self.trace.tensors[key].is_wide]
+            return [key for key in op.inputs if self._carries(key)]
         inner = [body[position] for body in op.bodies if position < len(body)]
         if op.type.endswith("While") and position < len(op.inputs):
             inner.append(op.inputs[position])
-        return [key for key in inner if self.trace.tensors[key].is_wide]
+        return [key for key in inner if self._carries(key)]
 
     @cached_property
     def reaching_outputs(self) -> frozenset[int]:
         """Wide tensors that get to a model output without being narrowed."""
-        tensors, producers = self.trace.tensors, self.trace.producers
-        pending = [key for key in self.trace.outputs.values() if tensors[key].is_wide]
+        pending = [key for key in self.trace.outputs.values() if self.trace.tensors[key].is_wide]
         seen: set[int] = set()
         while pending:
             key = pending.pop()
             if key in seen:
                 continue
             seen.add(key)
-            op = producers.get(key)
+            op = self.trace.producers.get(key)
             if op is not None:
                 pending.extend(self._operands(op, op.outputs.index(key)))
         return frozenset(seen)
@@ -102,7 +107,8 @@ class WideFlow:
 
     def wide_outputs(self, call: LayerCall) -> tuple[int, ...]:
         """Returns the float outputs of a call that are wider than 16 bits."""
-        return tuple(key for key in call.outputs if key in self.roots)
+        tensors = self.trace.tensors
+        return tuple(key for key in call.outputs if key in self.roots and tensors[key].is_wide)
 
     def touched_by(self, roots: frozenset[int], *, but: str) -> tuple[str, ...]:
         """Returns the paths of layers that get or give on what starts at roots.

@@ -40,8 +40,7 @@ def num_multiply_adds(trace: ModelTrace, op: Operation) -> int:
     shapes = [trace.tensors[key].shape or () for key in op.inputs]
     output = _size(trace.tensors[op.outputs[0]].shape or ())
     if op.type in _MATMULS and shapes:
-        transposed = op.get_attribute("transpose_a") or op.get_attribute("adj_x")
-        return output * _dimension(shapes[0], -2 if transposed else -1)
+        return _elements(trace, op.inputs[0]) * _dimension(trace.tensors[op.outputs[0]].shape, -1)
     if op.type == "DepthwiseConv2dNative" and len(shapes) > 1:
         return output * _size(shapes[1][:2])
     if op.type in _CONVOLUTIONS and len(shapes) > 1:
@@ -62,12 +61,25 @@ def _einsum_size(equation: Any, shapes: list[tuple[int | None, ...]]) -> int:
     return math.prod(sizes.values())
 
 
+def _elements(trace: ModelTrace, key: int) -> int:
+    """Counts the elements of a tensor for one sample.
+
+    A reshape that joins the batch with another dimension hides that one: the
+    tensor before it tells.
+    """
+    op = trace.producers.get(key)
+    while op is not None and op.inputs and (op.is_passing or op.type == "Cast"):
+        key = op.inputs[0]
+        op = trace.producers.get(key)
+    return _size(trace.tensors[key].shape or ())
+
+
 def _size(shape: tuple[int | None, ...]) -> int:
     return math.prod(size or 1 for size in shape)
 
 
-def _dimension(shape: tuple[int | None, ...], axis: int) -> int:
+def _dimension(shape: tuple[int | None, ...] | None, axis: int) -> int:
     try:
-        return shape[axis] or 1
+        return (shape or ())[axis] or 1
     except IndexError:
         return 1

@@ -20,13 +20,15 @@ class Built:
 
     Attributes:
         name: The builder's name.
-        model: What it returned; None if the build could not be finished.
+        model: What it returned.
+        is_stopped: Whether the build could not be finished; then there is no model.
         conflicts: Calls that raised on the way because of half precision.
     """
 
     name: str
     model: Any
     conflicts: tuple[Conflict, ...]
+    is_stopped: bool = False
 
 
 def build_observed(builder: Callable[[], Any]) -> Built:
@@ -47,6 +49,6 @@ def build_observed(builder: Callable[[], Any]) -> Built:
         with observing(recorder), np.errstate(over="ignore"):
             model = builder()
     except conflicts.MissingKernel as stop:
-        return Built(name, None, (conflict_record(stop.layer, stop.clash, None),))
+        return Built(name, None, (conflict_record(stop.layer, stop.clash, None),), is_stopped=True)
     found = tuple(conflict_record(layer, clash, None) for layer, clash in recorder.conflicts)
     return Built(name, model, found)

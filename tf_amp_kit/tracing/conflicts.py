@@ -42,6 +42,9 @@ _MISSING_KERNEL_PATTERN: Final = re.compile(
     r"Could not find device for node|No OpKernel was registered|"
     r"not in (?:the )?list of allowed values|No registered '\w+' OpKernel"
 )
+_ABOUT_DTYPES_PATTERN: Final = re.compile(
+    rf"dtype|\btypes?\b|{_DTYPE_PATTERN.pattern}", re.IGNORECASE
+)
 # What an operation would take is not what it got.
 _ALLOWED_PATTERN: Final = re.compile(
     r"requires [\w. ]+ inputs|one of \[[^\]]*\]|list of allowed values:.*"
@@ -63,6 +66,7 @@ class Clash:
         source: The line of user code that raised.
         operation: TensorFlow's operation type, or empty.
         is_missing_kernel: Whether an operation does not exist for the dtype.
+        is_about_dtypes: Whether the message speaks of dtypes at all.
     """
 
     dtypes: tuple[str, ...]
@@ -71,6 +75,7 @@ class Clash:
     source: Source | None
     operation: str
     is_missing_kernel: bool
+    is_about_dtypes: bool
 
 
 class MissingKernel(Exception):  # noqa: N818 - a signal between two modules, never an error
@@ -109,6 +114,7 @@ def describe(error: BaseException) -> Clash:
         source=source_of(_frames(error)),
         operation=operation,
         is_missing_kernel=_MISSING_KERNEL_PATTERN.search(message) is not None,
+        is_about_dtypes=_ABOUT_DTYPES_PATTERN.search(message) is not None,
     )
 
 

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import inspect
 import linecache
-import math
 from collections import defaultdict
 from functools import cache
 from typing import Any, Final
@@ -102,12 +101,15 @@ def _suspect_value(op: Operation, call: LayerCall) -> float | None:
 def _cast_constant(trace: ModelTrace, op: Operation, dtype: str) -> tuple[float, float] | None:
     producer = trace.producers.get(op.inputs[0])
     array = producer.constant() if producer is not None else None
-    if array is None or array.size != 1 or array.dtype.kind != "f":
+    if array is None or array.size == 0 or array.dtype.kind != "f":
         return None
-    meant = float(array.flat[0])
-    value = float(round_trip(meant, dtype))
-    lost = (value == 0.0) or (value == 1.0) or (math.isinf(value) and not math.isinf(meant))
-    return (value, meant) if lost and value != meant else None
+    meant = array.ravel().astype(np.float64)
+    values = round_trip(meant, dtype)
+    changed = np.isfinite(meant) & np.isinf(values)
+    if meant.size == 1:
+        changed |= np.isin(values, (0.0, 1.0)) & (values != meant)
+    first = np.flatnonzero(changed)[:1]
+    return (float(values[first[0]]), float(meant[first[0]])) if first.size else None
 
 
 def _is_scalar(trace: ModelTrace, op: Operation) -> bool:

@@ -8,7 +8,7 @@ import keras
 
 from tf_amp_kit import _keras
 from tf_amp_kit.formats import is_float, is_half
-from tf_amp_kit.tracing.paths import LayerPaths, join
+from tf_amp_kit.tracing.paths import LayerPaths, held_with_places, join
 from tf_amp_kit.tracing.records import LayerFacts, OptimizerFacts
 
 
@@ -34,17 +34,17 @@ def layer_facts(paths: LayerPaths) -> tuple[LayerFacts, ...]:
 
 
 def _parents(paths: LayerPaths) -> dict[str, str]:
-    known = [path for path, _ in paths]
-    parents = {}
-    for path in known:
-        owners = [other for other in known if other != path and _is_below(path, other)]
-        if owners:
-            parents[path] = max(owners, key=len)
-    return parents
+    known = {path for path, _ in paths}
+    return {path: _nearest_above(path, known) for path in known if path}
 
 
-def _is_below(path: str, other: str) -> bool:
-    return other == "" or path.startswith(f"{other}/")
+def _nearest_above(path: str, known: set[str]) -> str:
+    above = path
+    while above:
+        above = above.rpartition("/")[0]
+        if above in known:
+            break
+    return above
 
 
 def _own_weights(layer: Any) -> list[Any]:
@@ -55,9 +55,11 @@ def _own_weights(layer: Any) -> list[Any]:
 def _optimizers(layer: Any, path: str) -> tuple[OptimizerFacts, ...]:
     found = []
     for name, value in list(vars(layer).items()):
-        for optimizer in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(optimizer, keras.optimizers.Optimizer):
-                found.append(_describe(optimizer, join(path, f"@{name.lstrip('_')}")))
+        if _keras.is_bookkeeping(name):
+            continue
+        for place, held in held_with_places(value, f"@{name.lstrip('_')}"):
+            if isinstance(held, keras.optimizers.Optimizer):
+                found.append(_describe(held, join(path, place)))
     return tuple(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
@@ -13,10 +13,11 @@ from tf_amp_kit import _keras
 from tf_amp_kit.data import input_specs, with_batch_size, with_float_dtype
 from tf_amp_kit.errors import InputsError, ModelError
 
-_WAYS = (
-    "Pass `inputs=` with a batch of data, `tf.TensorSpec`s, a `tf.data.Dataset` or a shape; "
-    "or call the model on a batch first."
+_WAYS: Final = (
+    "Pass `inputs=` with a batch of data, `tf.TensorSpec`s, a `tf.data.Dataset` or a shape; for "
+    "a `call` with several arguments, a dictionary of these by name."
 )
+_CONTEXT_ARGUMENTS: Final = ("self", "training", "mask")
 
 
 @dataclass(frozen=True)
@@ -26,16 +27,19 @@ class CallSpecs:
     Attributes:
         args: Positional arguments, structures of `tf.TypeSpec`s.
         kwargs: Keyword arguments, likewise.
+        dtypes_are_known: False where only shapes are known, and float32 is a guess.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    dtypes_are_known: bool = True
 
     def map(self, change: Any, *details: Any) -> CallSpecs:
         """Applies one of the functions of `data` to every argument."""
         return CallSpecs(
             tuple(change(value, *details) for value in self.args),
             {key: change(value, *details) for key, value in self.kwargs.items()},
+            self.dtypes_are_known,
         )
 
 
@@ -57,9 +61,10 @@ def candidate_specs(model: Any, inputs: Any) -> Iterator[CallSpecs]:
         InputsError: If nothing is known of the inputs, or they do not fit.
         ModelError: If the model is not built, and no inputs are given.
     """
-    specs, dtype_is_known = _known_specs(model, inputs)
+    specs = _known_specs(model, inputs)
+    _check_call(model, specs)
     yield specs
-    if not dtype_is_known:
+    if not specs.dtypes_are_known:
         yield specs.map(with_float_dtype, "int32")
     yield specs.map(with_batch_size, 2)
 
@@ -69,29 +74,57 @@ def accepts_training(model: Any) -> bool:
     return "training" in inspect.signature(model.call).parameters
 
 
-def _known_specs(model: Any, inputs: Any) -> tuple[CallSpecs, bool]:
+def _known_specs(model: Any, inputs: Any) -> CallSpecs:
     has_graph = _keras.is_functional(model) and model.built and model.inputs
     if inputs is not None:
         specs = input_specs(inputs)
         if has_graph:
             _check_fit(model, specs)
-        return CallSpecs((specs,), {}), True
+        return _as_arguments(model, specs)
     if has_graph:
         structure = _keras.inputs_structure(model)
-        return CallSpecs((tf.nest.map_structure(input_specs, structure),), {}), True
+        return CallSpecs((tf.nest.map_structure(input_specs, structure),), {})
     if not model.built:
         raise ModelError(
             f"The model is not built, so that its inputs are unknown. {_WAYS} "
+            "Or call the model on a batch first. "
             f"Received: {type(model).__name__} named {model.name!r}."
         )
-    return _specs_of_build(model), False
+    return _specs_of_build(model)
+
+
+def _as_arguments(model: Any, specs: Any) -> CallSpecs:
+    """Spreads inputs over the arguments of a `call` that takes several."""
+    parameters = inspect.signature(model.call).parameters
+    named = [name for name in parameters if name not in _CONTEXT_ARGUMENTS]
+    required = [name for name in named if parameters[name].default is inspect.Parameter.empty]
+    if len(required) > 1 and isinstance(specs, dict) and set(required) <= set(specs) <= set(named):
+        return CallSpecs((), specs)
+    if len(required) > 1 and isinstance(specs, list | tuple) and len(specs) == len(required):
+        return CallSpecs((), dict(zip(required, specs, strict=True)))
+    return CallSpecs((specs,), {})
+
+
+def _check_call(model: Any, specs: CallSpecs) -> None:
+    try:
+        inspect.signature(model.call).bind(*specs.args, **specs.kwargs)
+    except TypeError as error:
+        raise InputsError(
+            f"The inputs do not fit `call{inspect.signature(model.call)}`: {error}. {_WAYS} "
+            f"Received: {type(model).__name__} named {model.name!r}."
+        ) from None
 
 
 def _check_fit(model: Any, specs: Any) -> None:
     given = tf.nest.flatten(specs)
     wanted = tf.nest.flatten(tf.nest.map_structure(input_specs, _keras.inputs_structure(model)))
-    fits = len(given) == len(wanted) and all(
-        a.shape.is_compatible_with(b.shape) for a, b in zip(given, wanted, strict=True)
+    structure = _keras.inputs_structure(model)
+    # Keras takes a dictionary for named inputs, and lists and tuples for each other.
+    is_keyed = isinstance(specs, dict) and not isinstance(structure, dict)
+    fits = (
+        not is_keyed
+        and len(given) == len(wanted)
+        and all(a.shape.is_compatible_with(b.shape) for a, b in zip(given, wanted, strict=True))
     )
     if not fits:
         raise InputsError(
@@ -104,7 +137,7 @@ def _check_fit(model: Any, specs: Any) -> None:
 def _specs_of_build(model: Any) -> CallSpecs:
     config = model.get_build_config() or {}
     if config.get("input_shape") is not None:
-        return CallSpecs((_float_specs(config["input_shape"]),), {})
+        return CallSpecs((_float_specs(config["input_shape"]),), {}, dtypes_are_known=False)
     shapes = config.get("shapes_dict") or {}
     parameters = inspect.signature(model.call).parameters
     kwargs = {
@@ -119,19 +152,15 @@ def _specs_of_build(model: Any) -> CallSpecs:
             f"Received: {type(model).__name__} named {model.name!r}."
         )
     first = next(iter(parameters))
-    return CallSpecs((kwargs.pop(first),) if first in kwargs else (), kwargs)
+    args = (kwargs.pop(first),) if first in kwargs else ()
+    return CallSpecs(args, kwargs, dtypes_are_known=False)
 
 
 def _float_specs(shape: Any) -> Any:
-    # After a load, JSON has turned the tuples of a shape into lists.
-    if isinstance(shape, list) and all(size is None or isinstance(size, int) for size in shape):
-        shape = tuple(shape)
     if isinstance(shape, dict):
         return {key: _float_specs(value) for key, value in shape.items()}
-    if isinstance(shape, list):
-        return [_float_specs(value) for value in shape]
-    specs = input_specs(shape)
-    if isinstance(specs, tf.TensorSpec):
-        # The batch size that it happened to be built with says nothing.
-        return tf.TensorSpec([None, *specs.shape[1:]], specs.dtype)
-    return specs
+    # After a load, JSON has turned tuples into lists.
+    if any(isinstance(size, list | tuple | dict) for size in shape):
+        return type(shape)(_float_specs(value) for value in shape)
+    # The batch size that it happened to be built with says nothing.
+    return tf.TensorSpec([None, *shape[1:]], tf.float32)

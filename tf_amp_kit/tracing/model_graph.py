@@ -33,7 +33,14 @@ __all__ = ["trace_modes"]
 
 # What tracing raises where Python code needs a value that only a run has, and
 # what user code may make of it.
-_TRACE_ERRORS = (*conflicts.POSSIBLE_ERRORS, AttributeError, NotImplementedError, RuntimeError)
+_TRACE_ERRORS = (
+    *conflicts.POSSIBLE_ERRORS,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+)
 
 
 @dataclass
@@ -44,6 +51,7 @@ class _Pass:
     reader: Reader
     arguments: Any
     outputs: Any
+    dtypes_are_known: bool
 
 
 def trace_modes(
@@ -100,14 +108,19 @@ def _observe(
 def _trace(model: Any, paths: LayerPaths, specs: CallSpecs, training: bool | None) -> _Pass:
     recorder = Recorder(paths)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> None:
+        # The recorder has the outputs: a graph would refuse some, a dataclass say.
         with observing(recorder):
-            return model(*args, **kwargs, **_training(training))
+            model(*args, **kwargs, **_training(training))
 
     graph = _keras.trace_to_graph(call, specs.args, specs.kwargs)
     outermost = recorder.calls[0]
     return _Pass(
-        recorder, GraphReader(graph, recorder.calls), outermost.arguments, outermost.outputs
+        recorder,
+        GraphReader(graph, recorder.calls),
+        outermost.arguments,
+        outermost.outputs,
+        specs.dtypes_are_known,
     )
 
 
@@ -128,7 +141,8 @@ def _run(
         _keras.eager_operations_seen(reader.callback),
     ):
         outputs = model(*batch.args, **batch.kwargs, **_training(training))
-    return _Pass(recorder, reader, (batch.args, batch.kwargs), outputs)
+    arguments = (batch.args, batch.kwargs)
+    return _Pass(recorder, reader, arguments, outputs, specs.dtypes_are_known)
 
 
 def _training(training: bool | None) -> dict[str, bool]:
@@ -141,6 +155,7 @@ def _freeze(
     trace = ModelTrace(
         training=training,
         is_eager=isinstance(one.reader, EagerReader),
+        dtypes_are_known=one.dtypes_are_known,
         layers=facts,
         calls=layer_calls(one.recorder, one.reader),
         operations=tuple(one.reader.operations),

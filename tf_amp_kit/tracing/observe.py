@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,6 +75,9 @@ class Recorder:
         self.conflicts: list[tuple[Any, conflicts.Clash]] = []
         self._stack: list[OpenCall] = []
         self._in_float32 = False
+        self._widening: int | None = None
+        # Tensors that a retried call got in float32, with what they are in half.
+        self._narrow_twins: dict[int, tuple[Any, Any]] = {}
 
     @property
     def current(self) -> int:
@@ -91,7 +94,7 @@ class Recorder:
                 if self._in_float32 or not self.continue_in_float32:
                     raise
                 call.outputs = self._run_in_float32(call, error, original)
-            return call.outputs
+            return self._handed_up(call)
         finally:
             self._leave(call)
 
@@ -148,35 +151,72 @@ class Recorder:
         return self.paths.add_stray(operation, owner) if known is None else known
 
     def _run_in_float32(self, call: OpenCall, error: Exception, original: Any) -> Any:
+        """Makes a call again that half precision made fail, in float32.
+
+        First only the layer's own code is widened: what it calls runs in half as
+        before, and hands its results up in float32. Then all of it is.
+        """
         clash = conflicts.describe(error)
         if clash.is_missing_kernel and not call.was_built:
             # Variables stored in half have no kernel to start them with: float32
             # compute does not help, and the layer is left half built.
             raise conflicts.MissingKernel(call.layer, clash) from error
-        args, kwargs = call.arguments
-        self._in_float32 = True
-        try:
-            with _keras.half_layers_compute_in("float32"):
+        if not (clash.is_missing_kernel or clash.is_about_dtypes):
+            raise error
+        args, kwargs = map_tensors(call.arguments, widened)
+        for only in (call.layer, None):
+            with contextlib.suppress(*conflicts.POSSIBLE_ERRORS), self._retrying(call, only):
                 outputs = original(call.layer, *args, **kwargs)
-        except conflicts.POSSIBLE_ERRORS:
+                break
+        else:
             raise error from None  # in float32 as well: half is not the cause
-        finally:
-            self._in_float32 = False
         call.is_conflicted = True
         self.conflicts.append((call.layer, clash))
-        return _narrowed(outputs, getattr(call.layer, "compute_dtype", ""))
+        return map_tensors(outputs, lambda value: self._as_in_half(call, value))
 
+    @contextlib.contextmanager
+    def _retrying(self, call: OpenCall, only: Any) -> Iterator[None]:
+        before = self._in_float32, self._widening
+        self._in_float32, self._widening = only is None, call.index
+        try:
+            with _keras.half_layers_compute_in("float32", only=only):
+                yield
+        finally:
+            self._in_float32, self._widening = before
 
-def _narrowed(outputs: Any, dtype: str) -> Any:
-    """Casts what a float32 call returned to what the layer would have returned."""
+    def _handed_up(self, call: OpenCall) -> Any:
+        """Returns what a call gives to the code around it."""
+        if self._widening is None or call.parent != self._widening:
+            return call.outputs
 
-    def cast(value: Any) -> Any:
-        # A symbolic cast would become a part of the user's model.
-        if not tf.is_tensor(value) or width(value.dtype.name) <= 16:
+        def widen(value: Any) -> Any:
+            wide = widened(value)
+            self._narrow_twins[id(wide)] = (wide, value)
+            return wide
+
+        return map_tensors(call.outputs, widen)
+
+    def _as_in_half(self, call: OpenCall, value: Any) -> Any:
+        """Brings an output of a float32 call to the dtype that it would have had."""
+        if id(value) in self._narrow_twins:
+            return self._narrow_twins[id(value)][1]
+        dtype = getattr(call.layer, "compute_dtype", "")
+        # A model returns what its last layer does, be that wide.
+        if isinstance(call.layer, keras.Model) or not is_half(dtype):
             return value
-        return tf.cast(value, dtype)
+        return tf.cast(value, dtype) if width(value.dtype.name) > 16 else value
 
-    return tf.nest.map_structure(cast, outputs) if is_half(dtype) else outputs
+
+def map_tensors(structure: Any, change: Callable[[Any], Any]) -> Any:
+    """Applies a function to the tensors in a structure, symbolic inputs of Keras aside."""
+    return tf.nest.map_structure(
+        lambda value: change(value) if tf.is_tensor(value) else value, structure
+    )
+
+
+def widened(value: Any) -> Any:
+    """Casts a half tensor to float32, and leaves others alone."""
+    return tf.cast(value, tf.float32) if is_half(value.dtype.name) else value
 
 
 def written_at(operation: Any) -> Source | None:

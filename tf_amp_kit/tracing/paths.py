@@ -119,16 +119,22 @@ def _children(layer: Any) -> Iterator[tuple[str, Any]]:
     if _keras.is_functional(layer):
         yield from _numbered(layer.layers)
     for name, value in list(vars(layer).items()):
-        if name not in _keras.BOOKKEEPING_ATTRIBUTES and not name.startswith("_self_"):
-            yield from _held_by(value, name.lstrip("_"))
+        if not _keras.is_bookkeeping(name):
+            for place, held in held_with_places(value, name.lstrip("_")):
+                if isinstance(held, keras.layers.Layer) and not _is_input(held):
+                    yield place, held
     yield from _numbered(_keras.tracked_layers(layer))
+
+
+def _is_input(layer: Any) -> bool:
+    return isinstance(layer, keras.layers.InputLayer)
 
 
 def _numbered(layers: list[Any]) -> Iterator[tuple[str, Any]]:
     # Numbers stand for the position among the layers of one class.
     counts: Counter[str] = Counter()
     for layer in layers:
-        if isinstance(layer, keras.layers.InputLayer):
+        if _is_input(layer):
             continue
         segment = _segment(layer)
         position = counts[segment]
@@ -136,13 +142,19 @@ def _numbered(layers: list[Any]) -> Iterator[tuple[str, Any]]:
         yield (f"{segment}_{position}" if position else segment), layer
 
 
-def _held_by(value: Any, segment: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, keras.layers.Layer):
-        if not isinstance(value, keras.layers.InputLayer):
-            yield segment, value
-    elif isinstance(value, Mapping):
+def held_with_places(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Yields what a value holds in lists, tuples and mappings, with its place.
+
+    Example:
+
+    >>> list(held_with_places({"a": [1, 2]}, "blocks"))
+    [('blocks/a/0', 1), ('blocks/a/1', 2)]
+    """
+    if isinstance(value, Mapping):
         for key, item in list(value.items()):
-            yield from _held_by(item, f"{segment}/{key}")
+            yield from held_with_places(item, f"{place}/{key}")
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _held_by(item, f"{segment}/{index}")
+            yield from held_with_places(item, f"{place}/{index}")
+    else:
+        yield place, value

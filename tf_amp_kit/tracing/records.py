@@ -252,6 +252,7 @@ class ModelTrace:
         conflicts: Calls that raised because of half precision.
         losses: Losses that layers added.
         constants: Constants that half precision changed for good.
+        dtypes_are_known: False where the dtypes of the inputs are a guess.
     """
 
     training: bool | None
@@ -265,6 +266,7 @@ class ModelTrace:
     conflicts: tuple[Conflict, ...] = ()
     losses: tuple[AddedLoss, ...] = ()
     constants: tuple[Constant, ...] = ()
+    dtypes_are_known: bool = True
 
     @cached_property
     def producers(self) -> dict[int, Operation]:

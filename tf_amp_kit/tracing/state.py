@@ -78,7 +78,7 @@ def variables_restored(paths: LayerPaths) -> Iterator[None]:
 def _undo_of(layer: Any) -> _Undo:
     """Returns what brings a layer back to how it is now."""
     attributes = dict(vars(layer))
-    values = [v for name, v in attributes.items() if name not in _keras.BOOKKEEPING_ATTRIBUTES]
+    values = [v for name, v in attributes.items() if not _keras.is_bookkeeping(name)]
     undo = [one for value in _held(values) for one in [_undo_of_value(value)] if one is not None]
 
     def restore() -> None:

@@ -6,6 +6,7 @@ need more than the trace get it through `Circumstances`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -19,6 +20,7 @@ from tf_amp_kit.inspection.rules.between import idle_casts, wide_operations
 from tf_amp_kit.inspection.rules.clashes import clashing_dtypes
 from tf_amp_kit.inspection.rules.heads import half_activations, half_outputs
 from tf_amp_kit.inspection.rules.machine import missing_kernels, odd_dimensions, slow_precision
+from tf_amp_kit.inspection.rules.masks import overflowing_masks
 from tf_amp_kit.inspection.rules.sensitive import sensitive_operations
 from tf_amp_kit.inspection.rules.training import half_losses, missing_masters, unscaled_optimizers
 from tf_amp_kit.inspection.rules.values import changed_constants, damaged_inputs, rounded_ids
@@ -55,6 +57,7 @@ RULES: Final[tuple[Rule, ...]] = (
     lambda inquiry, _: half_activations(inquiry),
     lambda inquiry, _: sensitive_operations(inquiry),
     lambda inquiry, _: changed_constants(inquiry),
+    lambda inquiry, _: overflowing_masks(inquiry),
     lambda inquiry, around: damaged_inputs(inquiry, around.sample),
     lambda inquiry, _: rounded_ids(inquiry),
     lambda inquiry, _: unscaled_optimizers(inquiry),
@@ -87,7 +90,8 @@ def run_rules(inquiries: Iterable[Inquiry], around: Circumstances) -> tuple[Find
 
 
 def _join(findings: dict[tuple[Any, ...], Finding], new: Finding) -> None:
-    key = (new.code, new.path, new.source, new.source or new.message)
+    # Shares of the multiply-adds may differ between the modes.
+    key = (new.code, new.path, new.source, re.sub(r"\d+%", "", new.message))
     old = findings.get(key)
     if old is None:
         findings[key] = new

@@ -31,8 +31,8 @@ def changed_constants(inquiry: Inquiry) -> Iterator[Finding]:
             "AMP204" if overflows else "AMP205",
             call.path if call else "",
             call.layer_class if call else "",
-            f"the constant {_short(constant.intended)} becomes {constant.value!r} in {dtype}",
-            _mask_fix(dtype, constant.value) if overflows else _epsilon_fix(dtype, constant.value),
+            f"the constant {shortest(constant.intended)} becomes {constant.value!r} in {dtype}",
+            mask_fix(dtype, constant.value) if overflows else _epsilon_fix(dtype, constant.value),
             source=inquiry.trace.source(op),
         )
 
@@ -63,6 +63,8 @@ def damaged_inputs(inquiry: Inquiry, sample: Mapping[str, NDArray[Any]]) -> Iter
 
 def rounded_ids(inquiry: Inquiry) -> Iterator[Finding]:
     """AMP207: integers that went through half precision index a table."""
+    if not inquiry.trace.dtypes_are_known:
+        return  # ids that were taken for floats
     for op in inquiry.trace.live:
         if op.type not in _GATHER_TYPES or len(op.inputs) < 2:
             continue
@@ -71,6 +73,8 @@ def rounded_ids(inquiry: Inquiry) -> Iterator[Finding]:
         if narrowed is None or host is None:
             continue
         largest = format_of(narrowed).largest_exact_integer
+        if not _is_weight(inquiry, op.inputs[0]):
+            continue
         table = inquiry.trace.tensors[op.inputs[0]].shape
         if table and table[0] is not None and table[0] <= largest + 1:
             continue
@@ -84,13 +88,13 @@ def rounded_ids(inquiry: Inquiry) -> Iterator[Finding]:
         )
 
 
-def _short(value: float) -> str:
+def shortest(value: float) -> str:
     # A float32 trace shows 1e-12 as 9.999999960041972e-13.
     short = str(np.float32(value))
     return short if float(short) == value or float(np.float32(value)) == value else repr(value)
 
 
-def _mask_fix(dtype: str, value: float) -> str:
+def mask_fix(dtype: str, value: float) -> str:
     largest = format_of(dtype).largest
     safe = math.copysign(largest / 2, value)
     return (
@@ -147,6 +151,16 @@ def _damage(values: NDArray[np.float64], dtype: str) -> str:
             where = f" of feature {index}" if columns.shape[1] > 1 else ""
             return f"{before.size} distinct values{where} become {after.size}"
     return ""
+
+
+def _is_weight(inquiry: Inquiry, key: int) -> bool:
+    """Tells whether a tensor is a variable, or a cast of one."""
+    op = inquiry.trace.producers.get(key)
+    while op is not None and op.inputs and (op.is_passing or op.type == "Cast"):
+        op = inquiry.trace.producers.get(op.inputs[0])
+    return op is not None and (
+        op.type == "ReadVariableOp" or inquiry.trace.tensors[op.outputs[0]].dtype == "resource"
+    )
 
 
 def _half_origin(inquiry: Inquiry, key: int) -> str | None:

@@ -9,6 +9,7 @@ from typing import Final
 from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry, Reversion
 from tf_amp_kit.tracing.records import LayerCall, Operation
+from tf_amp_kit.tracing.source import Source
 
 _FIX: Final = (
     "Bring the wide operand to the layer's dtype where it is used: "
@@ -62,9 +63,20 @@ def wide_products(inquiry: Inquiry) -> Iterator[Finding]:
             f"computes in {around.compute_dtype}: {inquiry.share(ops):.0%} of the model's "
             "multiply-adds",
             _FIX_PRODUCT,
-            source=inquiry.trace.source(ops[0], around) or inquiry.trace.source(ops[0]),
+            source=_line(inquiry, ops[0], around),
             affects=tuple(other for other in inner if other != path),
         )
+
+
+def _line(inquiry: Inquiry, op: Operation, around: LayerCall) -> Source | None:
+    """Points at the promotion that made a product wide, else at the product."""
+    roots = sorted({root for key in op.inputs for root in inquiry.flow.roots.get(key, ())})
+    for root in map(inquiry.flow.operation, roots):
+        host = inquiry.host(root)
+        is_own = host is not None and host.index == around.index
+        if is_own and inquiry.flow.is_upcast(root) and not inquiry.is_explicit(root):
+            return inquiry.trace.source(root)
+    return inquiry.trace.source(op, around) or inquiry.trace.source(op)
 
 
 def _adds_to_it(inquiry: Inquiry, reversion: Reversion) -> bool:

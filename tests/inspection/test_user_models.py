@@ -1,0 +1,362 @@
+"""Models as users write them: each was once told wrongly, or not at all."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+from tf_amp_kit.errors import InputsError, LoadError
+from tf_amp_kit.inspection.audit import audit_layer_dtypes
+
+from .expect import Expected, check
+
+WIDTH = 8
+BATCH = np.ones((2, WIDTH), "float32")
+
+
+def head():
+    return layers.Dense(1, dtype="float32", name="head")
+
+
+def functional(make, shape=(WIDTH,)):
+    inputs = keras.Input(shape)
+    return keras.Model(inputs, head()(make(layers.Dense(WIDTH)(inputs))))
+
+
+def audit(model, **kwargs):
+    return audit_layer_dtypes(model, verbose=0, **kwargs)
+
+
+def codes(report):
+    return [one.code for one in report.findings if one.severity != "note"]
+
+
+# Between layers: what Keras computes in float32 and returns in half is no fault.
+
+CONTAINED = {
+    "mean": lambda h: layers.Dense(WIDTH)(ops.mean(h, axis=1)),
+    "variance": lambda h: layers.Dense(WIDTH)(ops.var(h, axis=1)),
+    "casts there and back": lambda h: layers.Dense(WIDTH)(
+        ops.cast(ops.exp(ops.cast(h, "float32")), h.dtype)
+    ),
+    "an index": lambda h: layers.Dense(WIDTH)(ops.one_hot(ops.argmax(h, -1), WIDTH, dtype=h.dtype)),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINED)
+def test_what_stays_between_layers_is_no_finding(name, half):
+    check(audit(functional(CONTAINED[name], (4, WIDTH))))
+
+
+class MeansInCall(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = layers.Dense(WIDTH), head()
+
+    def call(self, inputs):
+        return self.head(ops.mean(self.first(inputs), axis=1))
+
+
+def test_a_mean_in_the_call_of_a_model_is_no_finding(half):
+    check(audit(MeansInCall(), inputs=(None, 4, WIDTH)))
+
+
+# Inputs of subclassed models, which remember shapes at most.
+
+
+class LanguageModel(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.table, self.middle, self.head = layers.Embedding(50_000, 4), layers.Dense(4), head()
+
+    def call(self, ids):
+        return self.head(self.middle(self.table(ids)))
+
+
+def test_ids_of_a_guessed_dtype_are_no_finding_but_a_remark(half):
+    model = LanguageModel()
+    model(np.ones((2, 5), "int32"))
+    report = audit(model)
+    check(report)
+    assert any("taken for float32" in remark for remark in report.remarks)
+
+
+def test_given_ids_leave_nothing_to_guess(half):
+    report = audit(LanguageModel(), inputs=np.ones((2, 5), "int32"))
+    check(report)
+    assert report.remarks == ()
+
+
+class TakesTuple(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = layers.Dense(WIDTH), head()
+
+    def call(self, pair):
+        one, other = pair
+        return self.head(ops.concatenate([self.first(one), other], -1))
+
+
+def test_a_tuple_of_inputs_is_remembered_as_one(half):
+    model = TakesTuple()
+    model((BATCH, np.ones((2, 3), "float32")))
+    check(audit(model))
+
+
+class TakesTwo(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = layers.Dense(WIDTH), layers.Dense(WIDTH), head()
+
+    def call(self, one, other):
+        return self.head(self.first(one) + self.second(other))
+
+
+@pytest.mark.parametrize("inputs", [(BATCH, BATCH), {"one": BATCH, "other": BATCH}])
+def test_a_call_with_two_arguments_takes_both(inputs, half):
+    check(audit(TakesTwo(), inputs=inputs))
+
+
+def test_a_call_that_misses_an_argument_is_an_error_with_the_way_out(half):
+    with pytest.raises(InputsError, match="a dictionary of these by name"):
+        audit(TakesTwo(), inputs=BATCH)
+
+
+def test_a_dictionary_for_a_model_of_one_input_is_refused(half):
+    with pytest.raises(InputsError, match="do not fit the model"):
+        audit(functional(layers.ReLU()), inputs={"a": BATCH})
+
+
+# The line of a product that something before it widened.
+
+
+class ScalesThenMultiplies(layers.Layer):
+    def call(self, inputs):
+        queries = ops.multiply(inputs, np.float32(0.5))  # PLANTED
+        scores = ops.matmul(queries, ops.transpose(inputs, (0, 2, 1)))
+        return ops.cast(ops.matmul(scores, inputs), inputs.dtype)
+
+
+def test_a_wide_product_is_told_by_the_line_that_widened(half):
+    model = functional(ScalesThenMultiplies(name="fault"), (4, WIDTH))
+    check(audit(model), (Expected("AMP103", "fault", planted=ScalesThenMultiplies),))
+
+
+# A conflict does not hide the rest.
+
+
+class Doubles(layers.Layer):
+    def call(self, inputs):
+        return ops.multiply(inputs, np.float32(2))  # PLANTED
+
+
+class Clashes(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.doubles, self.first, self.head = Doubles(), layers.Dense(WIDTH), head()
+
+    def call(self, inputs):
+        hidden = self.first(self.doubles(inputs))
+        return self.head(hidden * tf.ones(WIDTH))  # PLANTED
+
+
+def test_a_conflict_in_a_models_call_leaves_its_layers_to_be_looked_at(half):
+    report = audit(Clashes(), inputs=(None, WIDTH))
+    check(
+        report,
+        (
+            Expected("AMP107", "", planted=Clashes),
+            Expected("AMP101", "doubles", planted=Doubles),
+        ),
+        allowed=frozenset(),
+    )
+
+
+# What is no conflict of dtypes.
+
+
+class AsksFirst(layers.Layer):
+    def call(self, inputs):
+        if not getattr(self, "asked", False):
+            self.asked = True
+            raise ValueError("call adapt() first")
+        return inputs
+
+
+def test_an_error_about_something_else_stays_the_users_own(half):
+    layer = AsksFirst()
+    with pytest.raises(ValueError, match=r"call adapt\(\) first"):
+        audit(lambda: functional(layer))
+
+
+class TakesFloat32Only(layers.Layer):
+    def build(self, input_shape):
+        signature = [tf.TensorSpec([None, None], tf.float32)]
+        self.doubled = tf.function(lambda x: x * 2.0, input_signature=signature)
+
+    def call(self, inputs):
+        return self.doubled(inputs)  # PLANTED
+
+
+def test_a_function_signed_for_float32_conflicts_with_half(half):
+    expected = Expected("AMP107", "fault", planted=TakesFloat32Only)
+    check(audit(lambda: functional(TakesFloat32Only(name="fault"))), (expected,))
+
+
+# Builders.
+
+
+def test_a_builder_that_returns_nothing_is_an_error():
+    with pytest.raises(LoadError, match="returned NoneType"):
+        audit(lambda: None)
+
+
+# Loops hand tensors on in lists.
+
+
+class WidensInMap(layers.Layer):
+    def call(self, inputs):
+        def double(row):
+            return ops.multiply(row, np.float32(2))  # PLANTED
+
+        return ops.map(double, inputs)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+class WidensInScan(layers.Layer):
+    def call(self, inputs):
+        def step(carry, row):
+            wide = ops.multiply(row, np.float32(2))  # PLANTED
+            return carry, wide
+
+        return ops.scan(step, ops.zeros((WIDTH,), inputs.dtype), inputs)[1]
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@pytest.mark.parametrize("layer", [WidensInMap, WidensInScan])
+def test_the_line_inside_a_loop_over_rows_is_found(layer, half):
+    model = functional(layer(name="fault"))
+    check(audit(model), (Expected("AMP101", "fault", planted=layer),))
+
+
+# Masks that are made in float32 and cast.
+
+
+class CastsMask(layers.Layer):
+    def call(self, inputs):
+        kept = ops.cast(inputs > 0, "float32")
+        mask = (1.0 - kept) * -1e9  # PLANTED
+        return ops.softmax(inputs + ops.cast(mask, inputs.dtype))
+
+
+class CastsTriangle(layers.Layer):
+    def call(self, inputs):
+        mask = np.triu(np.full((WIDTH, WIDTH), -1e9, "float32"), 1)
+        return inputs + tf.reduce_min(tf.cast(tf.constant(mask), inputs.dtype), 0)  # PLANTED
+
+
+class CastsChosen(layers.Layer):
+    def call(self, inputs):
+        chosen = tf.where(inputs > 0, tf.constant(0.0), tf.constant(-1e9))  # PLANTED
+        return inputs + tf.cast(chosen, inputs.dtype)
+
+
+@pytest.mark.parametrize("layer", [CastsMask, CastsTriangle, CastsChosen])
+def test_a_float32_mask_that_is_cast_overflows_float16_only(layer, half):
+    expected = (Expected("AMP204", "fault", planted=layer, says=(r"-1e\+09",)),)
+    check(audit(functional(layer(name="fault"))), expected if half == "float16" else ())
+
+
+class CastsScaled(layers.Layer):
+    """A large factor for values of any size: nobody knows whether that overflows."""
+
+    def call(self, inputs):
+        return ops.cast(ops.cast(inputs, "float32") * 1e6 / 1e6, inputs.dtype)
+
+
+def test_a_large_factor_of_data_is_no_mask(half):
+    check(audit(functional(CastsScaled())))
+
+
+class ClipsToOpenInterval(layers.Layer):
+    def call(self, inputs):
+        return ops.log(ops.clip(inputs, 1e-8, 1 - 1e-8))  # PLANTED
+
+
+def test_two_constants_that_vanish_on_one_line_are_both_named():
+    keras.config.set_dtype_policy("mixed_float16")
+    report = audit(functional(ClipsToOpenInterval(name="fault")))
+    messages = [one.message for one in report.findings if one.code == "AMP205"]
+    assert messages == [
+        "the constant 1e-08 becomes 0.0 in float16",
+        "the constant 0.99999999 becomes 1.0 in float16",
+    ]
+
+
+def test_a_lookup_in_something_else_than_a_weight_is_no_embedding(half):
+    inputs = keras.Input((8, 8, 3))
+    hidden = layers.Equalization(value_range=(0, 255))(layers.Rescaling(255.0)(inputs))
+    model = keras.Model(inputs, head()(layers.Flatten()(hidden)))
+    assert "AMP207" not in codes(audit(model))
+
+
+# Optimizers, wherever they hang.
+
+
+class OwnsOptimizers(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.head = head()
+        self.first = layers.Dense(WIDTH)
+        self.rules = {"slow": keras.optimizers.SGD(), "fast": [keras.optimizers.Adam()]}
+
+    def call(self, inputs):
+        return self.head(self.first(inputs))
+
+
+def test_optimizers_in_containers_are_found():
+    keras.config.set_dtype_policy("mixed_float16")
+    report = audit(OwnsOptimizers(), inputs=(None, WIDTH))
+    paths = [one.path for one in report.findings if one.code == "AMP301"]
+    assert paths == ["@rules/slow", "@rules/fast/0"]
+
+
+# Python code that a graph cannot run.
+
+
+class AssertsBatch(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.head = head()
+        self.first = layers.Dense(WIDTH)
+
+    def call(self, inputs):
+        assert inputs.shape[0] is not None
+        return self.head(self.first(inputs))
+
+
+def test_a_model_that_insists_on_its_batch_size_is_traced_with_one(half):
+    report = audit(AssertsBatch(), inputs=BATCH)
+    check(report)
+    assert report.remarks == ()
+
+
+# Samples in the forms that `fit` takes.
+
+
+def test_a_dataset_as_sample_is_looked_at():
+    keras.config.set_dtype_policy("mixed_float16")
+    data = np.full((4, WIDTH), 1e5, "float32")
+    dataset = tf.data.Dataset.from_tensors((data, np.zeros(4)))
+    assert "AMP206" in codes(audit(functional(layers.ReLU()), sample=dataset))
+
+
+def test_integers_as_sample_of_a_float_input_are_looked_at():
+    keras.config.set_dtype_policy("mixed_float16")
+    report = audit(functional(layers.ReLU()), sample=np.full((4, WIDTH), 10**6))
+    assert "AMP206" in codes(report)
