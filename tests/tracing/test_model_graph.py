@@ -452,6 +452,7 @@ def test_several_arguments_come_from_the_build_config() -> None:
     model = TwoArguments()
     model(X, np.ones((2, 5), F32))
     trace = look(model)
+    assert not trace.is_eager
     assert by_path(trace)["first"] == by_path(trace)["second"] == ([BF16], [BF16])
 
 

@@ -107,6 +107,7 @@ def trace_step(model: Any, data: Any, *, loss: Any = None) -> StepTrace:
 
     Example:
 
+    >>> import keras, numpy as np
     >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     >>> step = trace_step(model, (np.ones((4, 3)), np.ones((4, 2))), loss="mse")
     >>> step.gradients.keys()
