@@ -117,7 +117,7 @@ def _audit(
         model = built.model
     modes = (False, True) if training is None else (training,)
     try:
-        traces = trace_modes(model, inputs=sample if inputs is None else inputs, modes=modes)
+        traces = trace_modes(model, inputs=inputs, fallback=sample, modes=modes)
     except MissingKernel as stop:
         conflict = conflict_record(stop.layer, stop.clash, None)
         return _stopped(model.name, asked, tuple(clashing_dtypes([conflict], _device_type())))

@@ -133,7 +133,8 @@ def _with_dtypes(error: BaseException) -> BaseException:
 def _message(error: BaseException) -> str:
     converted = _keras.autograph_error(error)
     text = str(error) if converted is None else converted[0]
-    return " ".join(text.split())
+    # Keras puts an explanation of its own, which speaks of dtypes, before it.
+    return " ".join(text.rpartition("Error encountered:")[2].split())
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:

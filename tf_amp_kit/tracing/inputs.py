@@ -69,19 +69,23 @@ def candidate_specs(model: Any, inputs: Any) -> Iterator[CallSpecs]:
     yield specs.map(with_batch_size, 2)
 
 
+def knows_inputs(model: Any) -> bool:
+    """Tells whether a model has symbolic inputs, with shapes and dtypes."""
+    return bool(_keras.is_functional(model) and model.built and model.inputs)
+
+
 def accepts_training(model: Any) -> bool:
     """Tells whether `call` takes a `training` argument, as Keras's `fit` asks."""
     return "training" in inspect.signature(model.call).parameters
 
 
 def _known_specs(model: Any, inputs: Any) -> CallSpecs:
-    has_graph = _keras.is_functional(model) and model.built and model.inputs
     if inputs is not None:
         specs = input_specs(inputs)
-        if has_graph:
+        if knows_inputs(model):
             _check_fit(model, specs)
         return _as_arguments(model, specs)
-    if has_graph:
+    if knows_inputs(model):
         structure = _keras.inputs_structure(model)
         return CallSpecs((tf.nest.map_structure(input_specs, structure),), {})
     if not model.built:

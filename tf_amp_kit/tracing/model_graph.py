@@ -14,7 +14,7 @@ from tf_amp_kit.data import tiny_batch
 from tf_amp_kit.tracing import conflicts
 from tf_amp_kit.tracing.constants import changed_constants
 from tf_amp_kit.tracing.facts import layer_facts
-from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs
+from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs, knows_inputs
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.numbering import flat_tensors, keyed_arguments, keyed_numbers
 from tf_amp_kit.tracing.observe import Recorder, observing
@@ -55,7 +55,11 @@ class _Pass:
 
 
 def trace_modes(
-    model: Any, *, inputs: Any = None, modes: Sequence[bool] = (False, True)
+    model: Any,
+    *,
+    inputs: Any = None,
+    fallback: Any = None,
+    modes: Sequence[bool] = (False, True),
 ) -> tuple[ModelTrace, ...]:
     """Traces a model once per `training` mode, and leaves it as it was.
 
@@ -67,6 +71,7 @@ def trace_modes(
     Args:
         model: A Keras model. An unbuilt one needs `inputs`, and gets built.
         inputs: Example inputs in any form that `data.input_specs` takes.
+        fallback: The same, for a model that does not know its inputs by itself.
         modes: Values of `training`. A model without that argument is traced once.
 
     Returns:
@@ -77,6 +82,8 @@ def trace_modes(
         InputsError: If the inputs are unknown or do not fit.
     """
     check_keras_model(model)
+    if inputs is None and not knows_inputs(model):
+        inputs = fallback
     candidates = list(candidate_specs(model, inputs))
     paths = LayerPaths(model)
     facts = layer_facts(paths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -46,7 +47,8 @@ def overflowing_masks(inquiry: Inquiry) -> Iterator[Finding]:
                     "AMP204",
                     host.path,
                     host.layer_class,
-                    f"the constant {shortest(value)} becomes {np.sign(value) * np.inf!r} in {dtype}",
+                    f"the constant {shortest(value)} becomes {math.copysign(math.inf, value)!r} "
+                    f"in {dtype}",
                     mask_fix(dtype, value),
                     source=inquiry.trace.source(op),
                 )
