@@ -14,7 +14,8 @@ import tensorflow as tf
 from tf_amp_kit.tracing import conflicts
 from tf_amp_kit.tracing.building import build_observed
 from tf_amp_kit.tracing.model_graph import trace_modes
-from tf_amp_kit.tracing.records import Conflict, ModelTrace
+from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.records import Conflict
 
 L = keras.layers
 HERE = str(Path(__file__))

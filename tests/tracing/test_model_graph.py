@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from tf_amp_kit.errors import InputsError, ModelError
 from tf_amp_kit.tracing.model_graph import trace_modes
-from tf_amp_kit.tracing.records import LayerCall, ModelTrace
+from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.records import LayerCall
 
 L = keras.layers
 F32, BF16 = "float32", "bfloat16"

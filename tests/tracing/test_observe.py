@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_amp_kit.tracing.observe import Recorder, observing
+from tf_amp_kit.tracing.observe import observing
 from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.recorder import Recorder
 
 L = keras.layers
 X = np.ones((2, 3), "float32")

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import tf_amp_kit
 from tf_amp_kit.tracing.model_graph import trace_modes
-from tf_amp_kit.tracing.records import ModelTrace
+from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.source import (
     Frame,
     Source,

@@ -24,7 +24,8 @@ from tf_amp_kit.precision.policy import current_amp
 from tf_amp_kit.tracing.building import build_observed
 from tf_amp_kit.tracing.conflicts import MissingKernel
 from tf_amp_kit.tracing.model_graph import conflict_record, trace_modes
-from tf_amp_kit.tracing.records import LayerFacts, ModelTrace
+from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.records import LayerFacts
 
 __all__ = ["AuditReport", "Finding", "FindingsError", "LayerRow", "audit_layer_dtypes"]
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from functools import cached_property
 
 from tf_amp_kit.formats import is_float, is_half
-from tf_amp_kit.tracing.records import LayerCall, ModelTrace, Operation
+from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.records import LayerCall, Operation
 
 
 class WideFlow:

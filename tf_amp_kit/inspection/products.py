@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tf_amp_kit.tracing.records import ModelTrace, Operation
+from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.records import Operation
 
 _MATMULS: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
 _CONVOLUTIONS: Final = frozenset({"Conv2D", "Conv3D", "Conv", "DepthwiseConv2dNative"})

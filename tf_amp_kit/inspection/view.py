@@ -7,7 +7,8 @@ from functools import cached_property
 
 from tf_amp_kit.inspection.origins import WideFlow
 from tf_amp_kit.inspection.products import num_multiply_adds, products
-from tf_amp_kit.tracing.records import LayerCall, LayerFacts, ModelTrace, Operation
+from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.records import LayerCall, LayerFacts, Operation
 
 
 class View:

@@ -10,7 +10,8 @@ import numpy as np
 
 from tf_amp_kit.tracing import conflicts
 from tf_amp_kit.tracing.model_graph import conflict_record
-from tf_amp_kit.tracing.observe import Recorder, observing
+from tf_amp_kit.tracing.observe import observing
+from tf_amp_kit.tracing.recorder import Recorder
 from tf_amp_kit.tracing.records import Conflict
 
 

@@ -22,9 +22,11 @@ import tensorflow as tf
 from tf_amp_kit import _keras
 from tf_amp_kit.formats import is_half, round_trip
 from tf_amp_kit.tracing import conflicts
-from tf_amp_kit.tracing.observe import OpenCall, Recorder, observing
+from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.observe import observing
 from tf_amp_kit.tracing.reading import GraphReader, layer_calls
-from tf_amp_kit.tracing.records import Constant, LayerCall, ModelTrace, Operation
+from tf_amp_kit.tracing.recorder import OpenCall, Recorder
+from tf_amp_kit.tracing.records import Constant, LayerCall, Operation
 from tf_amp_kit.tracing.source import Source
 
 _RETRACE_ERRORS: Final = (*conflicts.POSSIBLE_ERRORS, AttributeError, RuntimeError, IndexError)

@@ -16,8 +16,9 @@ from tf_amp_kit.tracing.constants import changed_constants
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs, knows_inputs
 from tf_amp_kit.tracing.model_check import check_keras_model
+from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.numbering import flat_tensors, keyed_arguments, keyed_numbers
-from tf_amp_kit.tracing.observe import Recorder, observing
+from tf_amp_kit.tracing.observe import observing
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.reading import (
     EagerReader,
@@ -26,7 +27,8 @@ from tf_amp_kit.tracing.reading import (
     added_losses,
     layer_calls,
 )
-from tf_amp_kit.tracing.records import Conflict, LayerFacts, ModelTrace
+from tf_amp_kit.tracing.recorder import Recorder
+from tf_amp_kit.tracing.records import Conflict, LayerFacts
 from tf_amp_kit.tracing.state import undisturbed, variables_restored
 
 __all__ = ["trace_modes"]

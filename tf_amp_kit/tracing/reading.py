@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.tracing.numbering import numbers
-from tf_amp_kit.tracing.observe import OpenCall, Recorder, written_at
+from tf_amp_kit.tracing.observe import written_at
+from tf_amp_kit.tracing.recorder import OpenCall, Recorder
 from tf_amp_kit.tracing.records import AddedLoss, LayerCall, Operation, Tensor
 from tf_amp_kit.tracing.source import Frame, frames_of
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tf_amp_kit.tracing.records import ModelTrace, Operation
+from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.records import Operation
 
 # They tell sizes, which no buffer of the model has to be kept for.
 _SIZE_TYPES: Final = frozenset({"Rank", "Shape", "ShapeN", "Size", "BroadcastGradientArgs"})

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 # Every recorded call goes through the function of this name in this file.
 OBSERVED_CALL: Final = "run"
-_OBSERVE_FILE: Final = os.path.join(os.path.dirname(__file__), "observe.py")
+_RECORDER_FILE: Final = os.path.join(os.path.dirname(__file__), "recorder.py")
 
 _OWN_FOLDER: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _KERAS_FOLDER: Final = os.path.dirname(os.path.abspath(keras.__file__))
@@ -78,7 +78,7 @@ def frames_below_call(frames: Sequence[Frame], depth: int = 0) -> Sequence[Frame
     marks = [
         index
         for index, frame in enumerate(frames)
-        if frame.function == OBSERVED_CALL and frame.file == _OBSERVE_FILE
+        if frame.function == OBSERVED_CALL and frame.file == _RECORDER_FILE
     ]
     if not 1 <= depth <= len(marks):
         own = marks or [index for index, frame in enumerate(frames) if _is_ours(frame.file)]
@@ -111,6 +111,11 @@ def source_of(frames: Sequence[Frame]) -> Source | None:
 def is_user_code(file: str) -> bool:
     """Tells whether a file is outside Keras, TensorFlow, this package and Python."""
     return _kind(file) == "user"
+
+
+def is_own_code(file: str) -> bool:
+    """Tells whether a file belongs to this package's own machinery."""
+    return _is_own_plumbing(os.path.abspath(file))
 
 
 @cache

@@ -19,15 +19,17 @@ from tf_amp_kit.errors import ModelError, TracingError
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs
 from tf_amp_kit.tracing.model_check import check_keras_model
+from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.numbering import keyed_arguments, keyed_numbers, numbers
-from tf_amp_kit.tracing.observe import Recorder, observing
+from tf_amp_kit.tracing.observe import observing
 from tf_amp_kit.tracing.paths import LayerPaths, join
 from tf_amp_kit.tracing.reading import (
     GraphReader,
     added_losses,
     layer_calls,
 )
-from tf_amp_kit.tracing.records import ModelTrace, Operation
+from tf_amp_kit.tracing.recorder import Recorder
+from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.saved import SavedTensor, saved_tensors
 from tf_amp_kit.tracing.state import undisturbed
 

@@ -1,0 +1,52 @@
+"""The only door to private names of Keras and TensorFlow.
+
+Each function says which private name it uses, and why no public one will do.
+Where a new Keras moves a name, this is the only folder to change.
+"""
+
+from __future__ import annotations
+
+from tf_amp_kit._keras.graphs import (
+    eager_operations_seen,
+    function_graph,
+    functions_inlined,
+    trace_to_graph,
+)
+from tf_amp_kit._keras.kernels import onednn_accepts, onednn_is_enabled, registered_kernels
+from tf_amp_kit._keras.layers import (
+    fresh_loss,
+    half_layers_compute_in,
+    inputs_structure,
+    is_bookkeeping,
+    is_functional,
+    is_only_inferring_shapes,
+    losses_restored,
+    tracked_layers,
+)
+from tf_amp_kit._keras.patching import ClassPatch, context_value
+from tf_amp_kit._keras.randomness import random_state_restored
+from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
+
+__all__ = [
+    "ClassPatch",
+    "autograph_error",
+    "context_value",
+    "eager_operations_seen",
+    "fresh_loss",
+    "full_tracebacks",
+    "function_graph",
+    "functions_inlined",
+    "half_layers_compute_in",
+    "inputs_structure",
+    "is_bookkeeping",
+    "is_functional",
+    "is_only_inferring_shapes",
+    "losses_restored",
+    "onednn_accepts",
+    "onednn_is_enabled",
+    "random_state_restored",
+    "registered_kernels",
+    "stack_frames",
+    "trace_to_graph",
+    "tracked_layers",
+]

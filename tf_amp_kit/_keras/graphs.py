@@ -1,0 +1,115 @@
+"""Private names of TensorFlow about graphs, functions and eager operations."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import tensorflow as tf
+
+from tf_amp_kit._keras.patching import ClassPatch, context_value
+
+
+def function_graph(graph: Any, name: str) -> Any:
+    """Returns the body of a While, If or function call, or None.
+
+    Uses `Graph._get_function`: the public `as_graph_def` has neither shapes nor
+    the tracebacks of the operations.
+    """
+    function = graph._get_function(name)
+    return getattr(function, "graph", None)
+
+
+def trace_to_graph(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Traces a Python function into a graph.
+
+    Uses `func_graph.func_graph_from_py_func`: the public
+    `tf.function(...).get_concrete_function` puts variables that are created
+    during the trace into the graph, so that a layer that builds itself then is
+    left without values.
+
+    Args:
+        function: Takes tensors.
+        args: Structures of `tf.TypeSpec`s.
+        kwargs: Likewise, by name.
+
+    Returns:
+        The `FuncGraph`.
+    """
+    from tensorflow.python.framework.func_graph import func_graph_from_py_func
+
+    # As one structure: its own `kwargs` fail in TensorFlow 2.21 unless they are empty.
+    return func_graph_from_py_func(
+        "trace", lambda args, kwargs: function(*args, **kwargs), (tuple(args), dict(kwargs)), {}
+    )
+
+
+_inlining: ContextVar[bool] = ContextVar("inlining", default=False)
+
+
+def _make_inlined_call(original: Any) -> Any:
+    def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _inlining.get() or not _fits_signature(function, args):
+            return original(function, *args, **kwargs)
+        body = function.python_function
+        if getattr(function, "_autograph", True):
+            from tensorflow.python.eager.polymorphic_function import autograph_util
+
+            body = autograph_util.py_func_from_autograph(body)
+        return body(*args, **kwargs)
+
+    return call
+
+
+def _fits_signature(function: Any, args: tuple[Any, ...]) -> bool:
+    """Tells whether a function takes the dtypes; if not, calling it shall raise."""
+    given = [getattr(value, "dtype", None) for value in tf.nest.flatten(args)]
+    wanted = [spec.dtype for spec in tf.nest.flatten(function.input_signature or ())]
+    return not wanted or len(given) != len(wanted) or given == wanted
+
+
+def _function_class() -> Any:
+    from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+    return Function
+
+
+_inline_patch: ClassPatch | None = None
+
+
+@contextlib.contextmanager
+def functions_inlined() -> Iterator[None]:
+    """Runs the Python bodies of `tf.function`s called by this thread.
+
+    A function that was traced before is not traced again, so that the layers
+    inside it would stay unseen. Uses `polymorphic_function.Function.__call__`
+    and `autograph_util.py_func_from_autograph`: the public switch,
+    `tf.config.run_functions_eagerly`, is global to all threads and leaves out
+    autograph.
+    """
+    global _inline_patch
+    if _inline_patch is None:
+        _inline_patch = ClassPatch(_function_class(), "__call__", _make_inlined_call)
+    with _inline_patch.installed(), context_value(_inlining, True):
+        yield
+
+
+@contextlib.contextmanager
+def eager_operations_seen(callback: Callable[..., None]) -> Iterator[None]:
+    """Calls back after each operation that this thread runs eagerly.
+
+    Uses `tensorflow.python.framework.op_callbacks`: there is no public hook for
+    eager operations.
+
+    Args:
+        callback: Takes `op_type, inputs, attrs, outputs, op_name, graph`.
+    """
+    from tensorflow.python.framework import op_callbacks
+
+    op_callbacks.add_op_callback(callback)
+    try:
+        yield
+    finally:
+        op_callbacks.remove_op_callback(callback)

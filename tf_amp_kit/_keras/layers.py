@@ -1,0 +1,167 @@
+"""Private names of Keras about layers and models."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, Final
+
+import keras
+
+from tf_amp_kit._keras.patching import ClassPatch, context_value
+from tf_amp_kit.formats import is_half
+
+# Attributes in which Keras keeps a second reference to what hangs elsewhere.
+_BOOKKEEPING_ATTRIBUTES: Final = frozenset(
+    {
+        "_layers",
+        "_functional",
+        "_tracker",
+        "_metrics",
+        "_operations",
+        "_nodes",
+        "_nodes_by_depth",
+        "_operations_by_depth",
+        "_inbound_nodes",
+        "_outbound_nodes",
+        "_call_context_args",
+        "_seed_generators",
+        "_trainable_variables",
+        "_non_trainable_variables",
+    }
+)
+
+
+def is_bookkeeping(attribute: str) -> bool:
+    """Tells whether an attribute of a layer only repeats what hangs elsewhere.
+
+    The names are private ones of Keras, and `_self_` begins TensorFlow's own.
+    """
+    return attribute in _BOOKKEEPING_ATTRIBUTES or attribute.startswith("_self_")
+
+
+def is_functional(model: Any) -> bool:
+    """Tells whether a model is a graph of layers: Functional or Sequential.
+
+    Uses `keras.src.models.functional.Functional`: the class has no public name.
+    """
+    from keras.src.models.functional import Functional
+
+    return isinstance(model, Functional | keras.Sequential)
+
+
+def inputs_structure(model: Any) -> Any:
+    """Returns a graph model's symbolic inputs in the structure that it takes.
+
+    Uses `Functional._inputs_struct`: the public `inputs` is flat, and a flat
+    list makes a model with named inputs warn.
+    """
+    functional = getattr(model, "_functional", None) or model
+    return getattr(functional, "_inputs_struct", model.inputs)
+
+
+def tracked_layers(layer: Any) -> list[Any]:
+    """Returns the layers that Keras itself tracks as direct sublayers.
+
+    Uses `Layer._layers`: only models have a public `layers`.
+    """
+    return [sub for sub in getattr(layer, "_layers", ()) if isinstance(sub, keras.layers.Layer)]
+
+
+@contextlib.contextmanager
+def losses_restored(layers: list[Any]) -> Iterator[None]:
+    """Gives layers back the losses that they held before a `with` block.
+
+    Uses `Layer._losses` and `Layer._loss_ids`: a trace leaves tensors of a
+    closed graph in them, and the public `losses` cannot be written.
+    """
+    saved = [
+        (layer, list(getattr(layer, "_losses", ())), set(getattr(layer, "_loss_ids", ())))
+        for layer in layers
+    ]
+    try:
+        yield
+    finally:
+        for layer, losses, ids in saved:
+            if hasattr(layer, "_losses"):
+                layer._losses[:] = losses
+            if hasattr(layer, "_loss_ids"):
+                layer._loss_ids.clear()
+                layer._loss_ids.update(ids)
+
+
+@contextlib.contextmanager
+def fresh_loss(model: Any, loss: Any = None) -> Iterator[None]:
+    """Gives a model a loss that was never called, for the time of a `with` block.
+
+    Uses `Trainer._compile_loss` and its class: the compiled loss builds itself
+    for the first batch that it sees, and would keep what a trace made of it.
+
+    Args:
+        model: A Keras model, compiled unless a loss is given.
+        loss: What `compile` takes as `loss`; None for the compiled one.
+    """
+    from keras.src.trainers.compile_utils import CompileLoss
+
+    before = model._compile_loss
+    attributes = vars(model)  # past `__setattr__`, which would track it anew
+    if loss is not None:
+        fresh = CompileLoss(loss, output_names=getattr(model, "output_names", None))
+    elif before is not None:
+        fresh = CompileLoss(
+            before._user_loss, before._user_loss_weights, output_names=before.output_names
+        )
+    else:
+        fresh = None
+    attributes["_compile_loss"] = fresh
+    try:
+        yield
+    finally:
+        attributes["_compile_loss"] = before
+
+
+# The dtype, and the one layer that it is for, or None for all.
+_forced_compute_dtype: ContextVar[tuple[str, Any] | None] = ContextVar(
+    "forced_compute_dtype", default=None
+)
+
+
+def _make_forced_compute_dtype(original: Any) -> Any:
+    def compute_dtype(layer: Any) -> Any:
+        dtype = original.__get__(layer, type(layer))
+        forced, only = _forced_compute_dtype.get() or (None, None)
+        is_meant = forced is not None and (only is None or only is layer)
+        return forced if is_meant and is_half(dtype) else dtype
+
+    return property(compute_dtype, doc=original.__doc__)
+
+
+_compute_dtype_patch = ClassPatch(keras.layers.Layer, "compute_dtype", _make_forced_compute_dtype)
+
+
+@contextlib.contextmanager
+def half_layers_compute_in(dtype: str, *, only: Any = None) -> Iterator[None]:
+    """Makes every half-precision layer compute in another dtype, in this thread.
+
+    Replaces the public property `Layer.compute_dtype`, which Keras reads for
+    the casts of inputs and weights. Setting policies instead would change the
+    user's model, and in every thread.
+
+    Args:
+        dtype: The dtype, `"float32"` for example.
+        only: The one layer that it is for; None means all.
+    """
+    with _compute_dtype_patch.installed(), context_value(_forced_compute_dtype, (dtype, only)):
+        yield
+
+
+def is_only_inferring_shapes() -> bool:
+    """Tells whether Keras runs code only to learn the shapes of its outputs.
+
+    Uses `keras.src.backend.common.symbolic_scope.in_symbolic_scope`: what runs
+    then, when a layer is built by calling it, leaves nothing in the graph.
+    """
+    from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+    return bool(in_symbolic_scope())

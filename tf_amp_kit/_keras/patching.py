@@ -1,0 +1,62 @@
+"""Replacing attributes of classes for a while, in several threads at once."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+_patch_lock = threading.RLock()
+
+
+class ClassPatch:
+    """Replaces one attribute of a class while at least one scope needs it.
+
+    Scopes may overlap in several threads: the first one in installs the
+    replacement, the last one out puts the original back.
+
+    Args:
+        owner: The class.
+        name: The attribute's name.
+        make: Takes the original and returns the replacement.
+    """
+
+    def __init__(self, owner: type, name: str, make: Callable[[Any], Any]) -> None:
+        self.owner, self.name, self.make = owner, name, make
+        self._depth = 0
+        self._original: Any = None
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Installs the replacement for the time of a `with` block."""
+        with _patch_lock:
+            if self._depth == 0:
+                self._original = self.owner.__dict__[self.name]
+                setattr(self.owner, self.name, self.make(self._original))
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with _patch_lock:
+                self._depth -= 1
+                if self._depth == 0:
+                    setattr(self.owner, self.name, self._original)
+
+
+@contextlib.contextmanager
+def context_value(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Sets a context variable for the time of a `with` block.
+
+    Args:
+        variable: The variable.
+        value: Its value inside.
+    """
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        # A generator may be closed in another context, which has nothing to reset.
+        with contextlib.suppress(ValueError):
+            variable.reset(token)

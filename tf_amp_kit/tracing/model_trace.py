@@ -1,0 +1,126 @@
+"""The whole of what one pass through a model recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tf_amp_kit.formats import is_float
+from tf_amp_kit.tracing.records import (
+    AddedLoss,
+    Conflict,
+    Constant,
+    LayerCall,
+    LayerFacts,
+    Operation,
+    Tensor,
+)
+from tf_amp_kit.tracing.source import Source, frames_below_call, source_of
+
+__all__ = ["ModelTrace"]
+
+
+@dataclass(frozen=True)
+class ModelTrace:
+    """One pass through a model, recorded.
+
+    Attributes:
+        training: The `training` argument; None if the model takes none.
+        is_eager: Whether the model ran on a tiny batch instead of being traced.
+        layers: Every layer that can be reached, called or not.
+        calls: Layer calls in the order of entering.
+        operations: Operations in the order of creation.
+        tensors: All tensors; their numbers are positions here.
+        inputs: Tensor numbers of the model's inputs by key.
+        outputs: Tensor numbers of the model's outputs by key.
+        conflicts: Calls that raised because of half precision.
+        losses: Losses that layers added.
+        constants: Constants that half precision changed for good.
+        dtypes_are_known: False where the dtypes of the inputs are a guess.
+    """
+
+    training: bool | None
+    is_eager: bool
+    layers: tuple[LayerFacts, ...]
+    calls: tuple[LayerCall, ...]
+    operations: tuple[Operation, ...]
+    tensors: tuple[Tensor, ...]
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+    conflicts: tuple[Conflict, ...] = ()
+    losses: tuple[AddedLoss, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    dtypes_are_known: bool = True
+
+    @cached_property
+    def producers(self) -> dict[int, Operation]:
+        """The operation that made each tensor."""
+        return {key: op for op in self.operations for key in op.outputs}
+
+    @cached_property
+    def live(self) -> tuple[Operation, ...]:
+        """Operations that an output, a loss or a variable depends on, in order.
+
+        Keras traces some code twice (the step of an RNN) and throws one away.
+        """
+        if self.is_eager:
+            return self.operations
+        pending = [*self.outputs.values(), *(loss.tensor for loss in self.losses)]
+        pending += [key for op in self.operations if "Assign" in op.type for key in op.inputs]
+        seen: set[int] = set()
+        alive = {op.index for op in self.operations if "Assign" in op.type}
+        while pending:
+            key = pending.pop()
+            op = self.producers.get(key)
+            if key in seen or op is None:
+                seen.add(key)
+                continue
+            seen.add(key)
+            alive.add(op.index)
+            pending.extend(op.inputs)
+            pending.extend(inner for body in op.bodies for inner in body)
+        return tuple(op for op in self.operations if op.index in alive)
+
+    @cached_property
+    def consumers(self) -> dict[int, list[Operation]]:
+        """The live operations that read each tensor."""
+        readers: dict[int, list[Operation]] = {}
+        for op in self.live:
+            for key in op.inputs:
+                readers.setdefault(key, []).append(op)
+            for body in op.bodies:
+                for key in body:
+                    readers.setdefault(key, []).append(op)
+        return readers
+
+    def call_of(self, op: Operation) -> LayerCall | None:
+        """Returns the innermost layer call that ran an operation."""
+        return self.calls[op.call] if op.call >= 0 else None
+
+    def enclosing(self, call: LayerCall) -> Iterator[LayerCall]:
+        """Yields a call and all calls around it, innermost first."""
+        current: LayerCall | None = call
+        while current is not None:
+            yield current
+            current = self.calls[current.parent] if current.parent >= 0 else None
+
+    def source(self, op: Operation, call: LayerCall | None = None) -> Source | None:
+        """Finds the line of user code behind an operation.
+
+        Args:
+            op: The operation.
+            call: The layer call whose line is wanted; by default the innermost.
+
+        Returns:
+            The line, or None where only Keras's own code ran.
+        """
+        call = call or self.call_of(op)
+        frames = op.get_frames()
+        found = source_of(frames_below_call(frames, call.depth if call else 0))
+        return found or (call.written_at if call else None)
+
+    def float_dtypes(self, keys: Sequence[int]) -> tuple[str, ...]:
+        """Returns the float dtypes among some tensors, each once, in order."""
+        names = (self.tensors[key].dtype for key in keys)
+        return tuple(dict.fromkeys(name for name in names if is_float(name)))
