@@ -147,3 +147,14 @@ def test_an_all_float32_model_gets_one_line():
 
 def test_every_code_has_one_of_three_severities():
     assert {severity for severity, _ in CODES.values()} == {"error", "warning", "note"}
+
+
+def test_long_findings_wrap_at_100_columns_but_for_source_lines(half):
+    report = audit_layer_dtypes(scaled_model(), verbose=0)
+    text = str(report).replace(report.findings[0].source.file, "net.py")
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_repr_is_one_line():
+    report = AuditReport("net", "float16", (FOUND,), (ROW,))
+    assert repr(report) == "<AuditReport of 'net' in float16: 1 layers, 1 warning>"

@@ -30,7 +30,7 @@ KERAS = os.path.dirname(keras.__file__)
 TENSORFLOW = os.path.dirname(tf.__file__)
 PACKAGE = os.path.dirname(tf_amp_kit.__file__)
 STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
-OBSERVE = os.path.join(PACKAGE, "tracing", "observe.py")
+OBSERVE = os.path.join(PACKAGE, "tracing", "recorder.py")
 
 
 def frame(file: str, line: int = 1, function: str = "f") -> Frame:

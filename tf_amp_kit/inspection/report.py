@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
 from tf_amp_kit.errors import FindingsError
 from tf_amp_kit.inspection.findings import SEVERITIES, Finding, at_least
-from tf_amp_kit.tables import html_table, render_table
+from tf_amp_kit.tables import DEFAULT_WIDTH, html_table, render_table
 
 __all__ = ["AuditReport", "LayerRow"]
 
@@ -58,7 +59,7 @@ class LayerRow:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AuditReport:
     """What `audit_layer_dtypes` found. Printing it gives the table and the findings.
 
@@ -82,7 +83,7 @@ class AuditReport:
     model_name: str
     precision: str
     findings: tuple[Finding, ...]
-    rows: tuple[LayerRow, ...] = field(repr=False)
+    rows: tuple[LayerRow, ...]
     remarks: tuple[str, ...] = ()
 
     def raise_for_findings(self, severity: str = "warning") -> None:
@@ -136,6 +137,10 @@ class AuditReport:
     def to_json(self) -> str:
         """Returns `to_dict()` as JSON, indented."""
         return json.dumps(self.to_dict(), indent=2)
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.rows)} layers, {self._summary() or 'no findings'}"
+        return f"<AuditReport of {self.model_name!r} in {self.precision}: {counts}>"
 
     def __str__(self) -> str:
         parts = [f"Audit of {self.model_name!r}, expected to compute in {self.precision}"]
@@ -199,11 +204,22 @@ def _short_form(code: str, notes: Iterable[Finding]) -> str:
     same = [one for one in notes if one.code == code]
     first = same[0]
     who = f"{_shown(first.path)} ({first.layer_class})"
-    lines = [f"{code} note: {who} {first.message.rstrip('.')}."]
+    lines = [_wrapped(f"{code} note: {who} {first.message.rstrip('.')}.")]
     others = tuple(dict.fromkeys(one.path for one in same[1:] if one.path != first.path))
     if others:
-        lines.append(f"    Likewise: {_some(others)}")
+        lines.append(_wrapped(f"    Likewise: {_some(others)}"))
     return "\n".join(lines)
+
+
+def _wrapped(text: str) -> str:
+    # Source lines are left as they are: they are there to be found again.
+    return textwrap.fill(
+        text,
+        DEFAULT_WIDTH,
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _some(paths: Sequence[str]) -> str:
@@ -214,10 +230,10 @@ def _some(paths: Sequence[str]) -> str:
 
 def _long_form(one: Finding) -> str:
     who = f"{_shown(one.path)} ({one.layer_class})"
-    lines = [f"{one.code} {one.severity}: {who} {one.message.rstrip('.')}."]
+    lines = [_wrapped(f"{one.code} {one.severity}: {who} {one.message.rstrip('.')}.")]
     if one.source:
         lines.append(f"    {one.source}\n        {one.source.text}")
-    lines.append(f"    Fix: {one.fix}")
+    lines.append(_wrapped(f"    Fix: {one.fix}"))
     if one.affects:
-        lines.append(f"    Touches: {_some(one.affects)}")
+        lines.append(_wrapped(f"    Touches: {_some(one.affects)}"))
     return "\n".join(lines)

@@ -238,6 +238,8 @@ def is_custom(layer: Any) -> bool:
     """Tells whether a layer runs code from outside Keras."""
     if isinstance(layer, keras.layers.Lambda):
         return True
+    if isinstance(layer, keras.layers.TimeDistributed):
+        return is_custom(layer.layer)  # it runs `layer.call` itself
     return not type(layer).__module__.startswith("keras.")
 
 

@@ -34,7 +34,6 @@ class OpenCall:
     depth: int
     layer: Any
     path: str
-    was_built: bool
     arguments: tuple[Any, Any]
     graph: Any
     first_operation: int
@@ -116,7 +115,6 @@ class Recorder:
             depth=len(self._stack) + 1,
             layer=operation,
             path="" if is_rehearsal else self._path_of(operation),
-            was_built=getattr(operation, "built", True),
             arguments=arguments,
             graph=graph,
             # A graph's version counts its operations, without listing them.
@@ -154,7 +152,7 @@ class Recorder:
         before, and hands its results up in float32. Then all of it is.
         """
         clash = conflicts.describe(error)
-        if clash.is_missing_kernel and not call.was_built:
+        if clash.is_missing_kernel and not getattr(call.layer, "built", True):
             # Variables stored in half have no kernel to start them with: float32
             # compute does not help, and the layer is left half built.
             raise conflicts.MissingKernel(call.layer, clash) from error
