@@ -89,9 +89,9 @@ def rounded_ids(inquiry: Inquiry) -> Iterator[Finding]:
 
 
 def shortest(value: float) -> str:
-    # A float32 trace shows 1e-12 as 9.999999960041972e-13.
-    short = str(np.float32(value))
-    return short if float(short) == value or float(np.float32(value)) == value else repr(value)
+    """Writes a number as the code would have: -1e+09, not -1000000000.0."""
+    digits = (f"{value:.{count}g}" for count in range(1, 18))
+    return next(text for text in digits if float(text) == value)
 
 
 def mask_fix(dtype: str, value: float) -> str:
