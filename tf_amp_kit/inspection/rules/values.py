@@ -91,7 +91,7 @@ def rounded_ids(inquiry: Inquiry) -> Iterator[Finding]:
 def shortest(value: float) -> str:
     """Writes a number as the code would have: -1e+09, not -1000000000.0."""
     digits = (f"{value:.{count}g}" for count in range(1, 18))
-    return next(text for text in digits if float(text) == value)
+    return min(next(text for text in digits if float(text) == value), repr(value), key=len)
 
 
 def mask_fix(dtype: str, value: float) -> str:
