@@ -6,9 +6,9 @@ import warnings
 import pytest
 
 from tf_amp_kit import cli
-from tf_amp_kit.device_rules import Verdict
 from tf_amp_kit.errors import PrecisionError, SlowPrecisionWarning
 from tf_amp_kit.hardware import Device, Hardware
+from tf_amp_kit.hardware.rules import Verdict
 
 ONE_CPU = Hardware((Device("CPU:0", "cpu", "EPYC", Verdict(False, "slow"), Verdict(True, "ok")),))
 

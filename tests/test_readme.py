@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tf_amp_kit import cli, errors
-from tf_amp_kit.device_facts import CpuFacts
-from tf_amp_kit.device_rules import judge_cpu
 from tf_amp_kit.hardware import Device, Hardware
+from tf_amp_kit.hardware.facts import CpuFacts
+from tf_amp_kit.hardware.rules import judge_cpu
 from tf_amp_kit.inspection.findings import CODES
 
 README = Path(__file__).parent.parent / "README.md"

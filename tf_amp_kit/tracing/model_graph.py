@@ -17,13 +17,12 @@ from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs, knows_inputs
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.model_trace import ModelTrace
-from tf_amp_kit.tracing.numbering import flat_tensors, keyed_arguments, keyed_numbers
+from tf_amp_kit.tracing.numbering import Reader, flat_tensors, keyed_arguments, keyed_numbers
 from tf_amp_kit.tracing.observe import observing
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.reading import (
     EagerReader,
     GraphReader,
-    Reader,
     added_losses,
     layer_calls,
 )

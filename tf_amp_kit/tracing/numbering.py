@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
-if TYPE_CHECKING:
-    from tf_amp_kit.tracing.reading import Reader
+from tf_amp_kit.tracing.records import Operation, Tensor
 
-__all__ = ["flat_tensors", "keyed_arguments", "keyed_numbers", "numbers"]
+__all__ = ["Reader", "flat_tensors", "keyed_arguments", "keyed_numbers", "numbers"]
+
+
+class Reader(Protocol):
+    """Numbers tensors and holds operations; one for graphs, one for eager runs."""
+
+    operations: list[Operation]
+    tensors: list[Tensor]
+
+    def number(self, value: Any) -> int | None:
+        """Returns a tensor's number, or None for what the trace never saw."""
 
 
 def numbers(structure: Any, reader: Reader) -> tuple[int, ...]:

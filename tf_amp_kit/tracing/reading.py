@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
-from tf_amp_kit.tracing.numbering import numbers
+from tf_amp_kit.tracing.numbering import Reader, numbers
 from tf_amp_kit.tracing.observe import written_at
 from tf_amp_kit.tracing.recorder import OpenCall, Recorder
 from tf_amp_kit.tracing.records import AddedLoss, LayerCall, Operation, Tensor
@@ -30,16 +30,6 @@ _CALLING_TYPES: Final = frozenset(
         "StatefulPartitionedCall",
     }
 )
-
-
-class Reader(Protocol):
-    """Numbers tensors and holds operations; one for graphs, one for eager runs."""
-
-    operations: list[Operation]
-    tensors: list[Tensor]
-
-    def number(self, value: Any) -> int | None:
-        """Returns a tensor's number, or None for what the trace never saw."""
 
 
 class GraphReader:
@@ -284,7 +274,6 @@ def _attribute_getter(raw: Any) -> Callable[[str], Any]:
 __all__ = [
     "EagerReader",
     "GraphReader",
-    "Reader",
     "added_losses",
     "is_custom",
     "layer_calls",

@@ -1,6 +1,6 @@
 """What the system and TensorFlow say about a CPU or a GPU.
 
-Facts only: what they mean for speed is for `device_rules` to say. TensorFlow's
+Facts only: what they mean for speed is for `rules` to say. TensorFlow's
 devices are listed, not initialised, and nothing is timed.
 """
 

@@ -1,6 +1,6 @@
 """What this machine runs fast in half precision, and which one "auto" picks.
 
-`device_facts` gathers what is known of a device, `device_rules` judges it, and
+`facts` gathers what is known of a device, `rules` judges it, and
 the records here put the verdicts together. Nothing is timed.
 """
 
@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from tf_amp_kit import tables
-from tf_amp_kit.device_facts import probe_cpu, probe_gpu
-from tf_amp_kit.device_rules import Verdict, judge_cpu, judge_gpu, judge_tpu
 from tf_amp_kit.formats import HALF_PRECISIONS, parse_precision
+from tf_amp_kit.hardware.facts import probe_cpu, probe_gpu
+from tf_amp_kit.hardware.rules import Verdict, judge_cpu, judge_gpu, judge_tpu
 
 __all__ = ["Device", "Hardware", "detect_hardware", "is_fast", "slow_reason"]
 
@@ -152,7 +152,7 @@ def detect_hardware(*, thorough: bool = False) -> Hardware:
     Ask it before choosing a precision, or to see why a choice is slow. NVIDIA
     GPUs are judged by their compute capability (7.0 for float16, 8.0 for
     bfloat16), CPUs by their instructions and oneDNN's answer, see
-    `device_rules`. Nothing is initialised, so memory growth can still be set
+    `rules`. Nothing is initialised, so memory growth can still be set
     afterwards. The verdicts are about matmuls and convolutions outside of
     `jit_compile`, where on CPUs the gain is gone.
 

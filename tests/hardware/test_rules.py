@@ -7,8 +7,8 @@ CPU with avx512_bf16.
 
 import pytest
 
-from tf_amp_kit.device_facts import CpuFacts, GpuFacts
-from tf_amp_kit.device_rules import judge_cpu, judge_gpu, judge_tpu
+from tf_amp_kit.hardware.facts import CpuFacts, GpuFacts
+from tf_amp_kit.hardware.rules import judge_cpu, judge_gpu, judge_tpu
 
 
 def x86(*features, accepts=True, **facts):

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from tf_amp_kit.device_facts import CpuFacts, GpuFacts
+from tf_amp_kit.hardware.facts import CpuFacts, GpuFacts
 
 __all__ = ["Verdict", "judge_cpu", "judge_gpu", "judge_tpu"]
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tf_amp_kit import _keras, device_facts
-from tf_amp_kit.device_facts import parse_cpuinfo, probe_cpu, probe_gpu
+from tf_amp_kit import _keras
+from tf_amp_kit.hardware import facts as device_facts
+from tf_amp_kit.hardware.facts import parse_cpuinfo, probe_cpu, probe_gpu
 
 X86 = """processor\t: 0
 model name\t: AMD EPYC

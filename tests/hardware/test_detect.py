@@ -7,10 +7,10 @@ import types
 import pytest
 
 from tf_amp_kit import hardware
-from tf_amp_kit.device_facts import CpuFacts, GpuFacts
-from tf_amp_kit.device_rules import Verdict
 from tf_amp_kit.errors import PrecisionError
 from tf_amp_kit.hardware import Device, Hardware, detect_hardware, is_fast, slow_reason
+from tf_amp_kit.hardware.facts import CpuFacts, GpuFacts
+from tf_amp_kit.hardware.rules import Verdict
 
 FAST, SLOW, UNKNOWN = Verdict(True, "native"), Verdict(False, "emulated"), Verdict(None, "not told")
 
