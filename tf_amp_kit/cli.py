@@ -152,11 +152,11 @@ def _add_audit(commands: Any) -> None:
     parser.add_argument(
         "--ignore",
         metavar="CODE",
-        type=_finding_code,
+        type=_finding_codes,
         nargs="+",
         action="extend",
         default=[],
-        help="codes to leave out, AMP203 for example",
+        help="codes to leave out, AMP203 for example; after the model",
     )
     parser.add_argument(
         "--fail-on",
@@ -191,11 +191,11 @@ def _run_audit(arguments: argparse.Namespace) -> int:
         report = audit_layer_dtypes(
             source,
             inputs=shapes[0] if shapes and len(shapes) == 1 else shapes,
-            ignore=arguments.ignore,
+            ignore=[code for codes in arguments.ignore for code in codes],
             verbose=0,
         )
     print(report.to_json() if arguments.json else report)
-    return EXIT_FINDINGS if report.count(arguments.fail_on) else EXIT_FINE
+    return EXIT_FINDINGS if report.findings_at_least(arguments.fail_on) else EXIT_FINE
 
 
 def _precision(name: str | None) -> contextlib.AbstractContextManager[Any]:
@@ -215,13 +215,17 @@ def _input_shape_named() -> Iterator[None]:
         raise type(error)(f"{error} Here: --input-shape 28,28,1.") from error
 
 
-def _finding_code(text: str) -> str:
+def _finding_codes(text: str) -> list[str]:
     _import_tensorflow()
     from tf_amp_kit.inspection.findings import CODES
 
-    if text not in CODES:
-        raise argparse.ArgumentTypeError(f"unknown code {text!r}, expected one of {[*CODES]}")
-    return text
+    codes = text.split(",")
+    unknown = [code for code in codes if code not in CODES]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"unknown code {unknown[0]!r}, expected some of {[*CODES]}"
+        )
+    return codes
 
 
 def _input_spec(text: str) -> Any:

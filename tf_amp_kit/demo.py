@@ -198,16 +198,16 @@ def _conclude(
     before: AuditReport, after: AuditReport, half: str, wide_score: float, half_score: float
 ) -> bool:
     _headline("6. Compare")
-    found = [one for one in before.count() if one.source and one.path == "standardize"]
+    found = [one for one in before.findings_at_least() if one.source and one.path == "standardize"]
     difference = half_score - wide_score
     is_close = abs(difference) <= _MARGIN
     print(f"float32   {wide_score:6.2f} % of the test digits right")
     print(f"{half:<8}  {half_score:6.2f} %, {difference:+.2f} points (margin {_MARGIN} points)")
     print()
     _verdict(bool(found), "the audit found the layer and its line")
-    _verdict(not after.count(), "the repaired model is clean")
+    _verdict(not after.findings_at_least(), "the repaired model is clean")
     _verdict(is_close, "the score is within the margin")
-    return bool(found) and not after.count() and is_close
+    return bool(found) and not after.findings_at_least() and is_close
 
 
 def _headline(text: str) -> None:

@@ -12,8 +12,7 @@ AmpError (Exception)
 
 AmpWarning (UserWarning)
 ├── SlowPrecisionWarning             this machine runs the precision slowly
-├── PureHalfWarning                  level O3 gives up float32 master weights
-└── AuditWarning                     an audit saw less than it was asked to see
+└── PureHalfWarning                  level O3 gives up float32 master weights
 ```
 """
 
@@ -22,7 +21,6 @@ from __future__ import annotations
 __all__ = [
     "AmpError",
     "AmpWarning",
-    "AuditWarning",
     "EnvironmentUnfit",
     "FindingsError",
     "InputsError",
@@ -83,7 +81,3 @@ class SlowPrecisionWarning(AmpWarning):
 
 class PureHalfWarning(AmpWarning):
     """Level O3 keeps the variables in half precision, without float32 masters."""
-
-
-class AuditWarning(AmpWarning):
-    """An audit could see less of the model than it was asked to."""

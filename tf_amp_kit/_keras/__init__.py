@@ -6,6 +6,7 @@ Where a new Keras moves a name, this is the only folder to change.
 
 from __future__ import annotations
 
+from tf_amp_kit._keras.code import kind_of_keras_code
 from tf_amp_kit._keras.graphs import (
     eager_operations_seen,
     function_graph,
@@ -41,6 +42,7 @@ __all__ = [
     "is_bookkeeping",
     "is_functional",
     "is_only_inferring_shapes",
+    "kind_of_keras_code",
     "losses_restored",
     "onednn_accepts",
     "onednn_is_enabled",

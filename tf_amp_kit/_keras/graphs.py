@@ -76,7 +76,8 @@ def _function_class() -> Any:
     return Function
 
 
-_inline_patch: ClassPatch | None = None
+# Made at import: two threads that made one each would undo each other's.
+_inline_patch = ClassPatch(_function_class(), "__call__", _make_inlined_call)
 
 
 @contextlib.contextmanager
@@ -89,9 +90,6 @@ def functions_inlined() -> Iterator[None]:
     `tf.config.run_functions_eagerly`, is global to all threads and leaves out
     autograph.
     """
-    global _inline_patch
-    if _inline_patch is None:
-        _inline_patch = ClassPatch(_function_class(), "__call__", _make_inlined_call)
     with _inline_patch.installed(), context_value(_inlining, True):
         yield
 

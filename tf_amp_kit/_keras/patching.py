@@ -27,6 +27,7 @@ class ClassPatch:
         self.owner, self.name, self.make = owner, name, make
         self._depth = 0
         self._original: Any = None
+        self._replacement: Any = None
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -34,14 +35,17 @@ class ClassPatch:
         with _patch_lock:
             if self._depth == 0:
                 self._original = self.owner.__dict__[self.name]
-                setattr(self.owner, self.name, self.make(self._original))
+                self._replacement = self.make(self._original)
+                setattr(self.owner, self.name, self._replacement)
             self._depth += 1
         try:
             yield
         finally:
             with _patch_lock:
                 self._depth -= 1
-                if self._depth == 0:
+                # Somebody else's patch stays, with this one inert below it.
+                is_ours = self.owner.__dict__.get(self.name) is self._replacement
+                if self._depth == 0 and is_ours:
                     setattr(self.owner, self.name, self._original)
 
 

@@ -4,33 +4,57 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 from collections.abc import Iterator
+from typing import Any
+
+
+class _OtherSequence:
+    """Draws from a sequence of its own for one thread, from the original for others.
+
+    Each seed that is drawn starts a kernel that stays and goes on. Seeds of another
+    sequence leave the kernels of the user's own alone.
+    """
+
+    def __init__(self, original: Any) -> None:
+        self.original = original
+        self._own = random.Random(__name__)
+        self._thread: int | None = threading.get_ident()
+
+    def release(self) -> None:
+        """Draws from the original for all threads from now on."""
+        self._thread = None
+
+    def __getattr__(self, name: str) -> Any:
+        is_own = threading.get_ident() == self._thread
+        return getattr(self._own if is_own else self.original, name)
 
 
 @contextlib.contextmanager
 def random_state_restored() -> Iterator[None]:
-    """Gives TensorFlow and Keras their global random state back, for this thread.
+    """Keeps what a `with` block draws out of TensorFlow's and Keras's sequences.
 
     Uses `tensorflow.python.eager.context.context()._rng`, from which eager random
-    operations draw, and Keras's `global_seed_generator`: both have only setters
-    that start a new sequence.
+    operations of all threads draw their seeds, and Keras's `global_seed_generator`:
+    both have only setters that start a new sequence.
     """
     from keras.src.backend.common import global_state
     from tensorflow.python.eager import context
 
     tf_context = context.context()
-    generator = getattr(tf_context, "_rng", None)
-    if generator is not None:
-        # Each seed that is drawn starts a kernel that stays and goes on. Seeds of
-        # another sequence leave the kernels of the user's own alone.
-        tf_context._rng = random.Random(__name__)
+    original = getattr(tf_context, "_rng", None)
+    other = None if original is None else _OtherSequence(original)
+    if other is not None:
+        tf_context._rng = other
     keras_generator = global_state.get_global_attribute("global_seed_generator")
     keras_seed = None if keras_generator is None else keras_generator.state.numpy()
     try:
         yield
     finally:
-        if generator is not None:
-            tf_context._rng = generator
+        if other is not None:
+            other.release()
+            if tf_context._rng is other:  # else a look in another thread came later
+                tf_context._rng = original
         if keras_generator is not None:
             keras_generator.state.assign(keras_seed)
         else:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tf_amp_kit import hardware
-from tf_amp_kit.data import first_inputs
 from tf_amp_kit.errors import FindingsError, LoadError
 from tf_amp_kit.formats import HALF_PRECISIONS, is_half, parse_precision, width
 from tf_amp_kit.inspection.findings import CODES, SEVERITIES, Finding
 from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.inspection.report import AuditReport, LayerRow
 from tf_amp_kit.inspection.rows import layer_rows
-from tf_amp_kit.inspection.rules import Circumstances, clashing_dtypes, run_rules
+from tf_amp_kit.inspection.rules import Circumstances, run_rules
 from tf_amp_kit.precision.policy import current_amp
 from tf_amp_kit.tracing.building import build_observed
 from tf_amp_kit.tracing.conflicts import MissingKernel
+from tf_amp_kit.tracing.inputs import sample_by_input
 from tf_amp_kit.tracing.model_graph import conflict_record, trace_modes
 from tf_amp_kit.tracing.model_trace import ModelTrace
-from tf_amp_kit.tracing.records import LayerFacts
+from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.records import Conflict, LayerFacts
 
 __all__ = ["AuditReport", "Finding", "FindingsError", "LayerRow", "audit_layer_dtypes"]
 
@@ -46,7 +45,8 @@ def audit_layer_dtypes(
     that a layer should return; this traces the model and sees what it does
     return, what it runs inside, and the line of code behind each surprise. The
     trace computes nothing and leaves the model, its weights and all random
-    states as they were.
+    states as they were; only an unbuilt model gets built, as by its first call.
+    `tf_amp_kit.inspection.findings.CODES` says what each code is about.
 
     Args:
         model: A Keras model, or a function without arguments that returns one.
@@ -77,8 +77,7 @@ def audit_layer_dtypes(
     Example:
 
     >>> import keras
-    >>> import numpy as np
-    >>> class Scale(keras.layers.Layer):
+    >>>     >>> class Scale(keras.layers.Layer):
     ...     def call(self, inputs):
     ...         return keras.ops.multiply(inputs, np.float32(2))
     >>> policy = keras.config.dtype_policy()
@@ -94,22 +93,26 @@ def audit_layer_dtypes(
     ignore = ignore or ()
     _check_codes(ignore)
     asked = None if precision is None else parse_precision(precision, argument="precision")
-    report = _audit(model, asked, inputs, sample, training)
-    report = replace(report, findings=_sorted(report.findings, ignore))
+    report = _audit(model, asked, inputs, sample, training, ignore)
     if verbose:
         print(report)
     return report
 
 
 def _audit(
-    model: Any, asked: str | None, inputs: Any, sample: Any, training: bool | None
+    model: Any,
+    asked: str | None,
+    inputs: Any,
+    sample: Any,
+    training: bool | None,
+    ignore: Sequence[str],
 ) -> AuditReport:
-    build_findings: tuple[Finding, ...] = ()
+    met_while_building: tuple[Conflict, ...] = ()
     if not isinstance(model, keras.Model) and _is_builder(model):
         built = build_observed(model)
-        build_findings = tuple(clashing_dtypes(built.conflicts, _device_type()))
+        met_while_building = built.conflicts
         if built.is_stopped:
-            return _stopped(built.name, asked, build_findings)
+            return _stopped(built.name, asked, built.conflicts, ignore)
         if not isinstance(built.model, keras.Model):
             raise LoadError(
                 "The builder does not return a model. Expected a keras.Model. "
@@ -120,16 +123,17 @@ def _audit(
     try:
         traces = trace_modes(model, inputs=inputs, fallback=sample, modes=modes)
     except MissingKernel as stop:
-        conflict = conflict_record(stop.layer, stop.clash, None)
-        return _stopped(model.name, asked, tuple(clashing_dtypes([conflict], _device_type())))
+        conflict = conflict_record(stop.layer, stop.clash, LayerPaths(model))
+        return _stopped(model.name, asked, (conflict,), ignore)
     expected = asked or _wanted() or _usual(traces[0].layers)
     inquiries = [Inquiry(trace, expected) for trace in traces]
     around = Circumstances(
+        conflicts=met_while_building,
         device_type=_device_type(),
         slow_reasons=_slow_reasons(),
-        sample=_by_input(sample),
+        sample={} if sample is None else sample_by_input(model, sample, traces[0].input_shapes),
     )
-    findings = _without_repeats(build_findings, run_rules(inquiries, around))
+    findings = _sorted(run_rules(inquiries, around), ignore)
     return AuditReport(
         model.name,
         expected,
@@ -139,8 +143,12 @@ def _audit(
     )
 
 
-def _stopped(name: str, asked: str | None, findings: tuple[Finding, ...]) -> AuditReport:
+def _stopped(
+    name: str, asked: str | None, conflicts: tuple[Conflict, ...], ignore: Sequence[str]
+) -> AuditReport:
     """Reports a model that cannot even be built."""
+    around = Circumstances(conflicts=conflicts, device_type=_device_type())
+    findings = _sorted(run_rules((), around), ignore)
     remark = "The model could not be built, so that nothing else was looked at."
     return AuditReport(name, asked or _wanted() or "float32", findings, (), (remark,))
 
@@ -180,25 +188,12 @@ def _slow_reasons() -> dict[str, str]:
     return {dtype: reason for dtype, reason in reasons.items() if reason}
 
 
-def _by_input(sample: Any) -> dict[str, Any]:
-    if sample is None:
-        return {}
-    sample = first_inputs(sample)
-    if isinstance(sample, dict):
-        arrays = {str(key): value for key, value in sample.items()}
-    elif isinstance(sample, list | tuple):
-        arrays = {str(index): value for index, value in enumerate(sample)}
-    else:
-        arrays = {"0": sample}
-    read = {key: np.asarray(value) for key, value in arrays.items()}
-    return {key: value for key, value in read.items() if value.dtype.kind in "fiu"}
-
-
 def _remarks(traces: Sequence[ModelTrace], expected: str) -> Iterable[str]:
-    if any(trace.is_eager for trace in traces):
+    reasons = dict.fromkeys(trace.why_eager for trace in traces if trace.is_eager)
+    for reason in reasons:
         yield (
-            "The model cannot be traced, because its Python code needs values: it ran eagerly on "
-            "two samples, and branches that these did not take are unseen."
+            f"The model cannot be traced ({reason}): it ran eagerly on two samples, and branches "
+            "that these did not take are unseen."
         )
     if not all(trace.dtypes_are_known for trace in traces):
         yield (
@@ -207,7 +202,16 @@ def _remarks(traces: Sequence[ModelTrace], expected: str) -> Iterable[str]:
         )
     dtypes = {facts.compute_dtype for trace in traces for facts in trace.layers}
     if not is_half(expected) and not any(is_half(dtype) for dtype in dtypes):
-        yield "Nothing is half: every layer computes in float32."
+        yield (
+            "Nothing is half: every layer computes in float32. If it should be, say what was asked "
+            "for: `precision=` here, `--amp` on the command line."
+        )
+    if any(trace.conflicts for trace in traces):
+        yield "What raised was run in float32 to see the rest: audit again once that is repaired."
+    weighted = [facts.compute_dtype for facts in traces[0].layers if facts.own_weight_dtypes]
+    num_wide = sum(dtype == "float32" for dtype in weighted)
+    if is_half(expected) and 0.5 < num_wide / max(len(weighted), 1) < 1:
+        yield f"{num_wide} of {len(weighted)} layers with weights compute in float32."
 
 
 def _check_codes(codes: Sequence[str]) -> None:
@@ -221,9 +225,3 @@ def _check_codes(codes: Sequence[str]) -> None:
 def _sorted(findings: Iterable[Finding], ignore: Sequence[str]) -> tuple[Finding, ...]:
     kept = [one for one in findings if one.code not in ignore]
     return tuple(sorted(kept, key=lambda one: SEVERITIES.index(one.severity)))
-
-
-def _without_repeats(build: Iterable[Finding], traced: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Drops conflicts of the build that the trace, which knows paths, met again."""
-    seen = {(one.code, one.source) for one in traced}
-    return (*(one for one in build if (one.code, one.source) not in seen), *traced)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
+from tf_amp_kit import _keras
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.inspection.view import View
 from tf_amp_kit.tracing.records import LayerCall, Operation
-
-# Files of Keras that promote operands; an explicit cast passes through none.
-_PROMOTING_FILES: Final = re.compile(r"keras.src.(ops|backend.tensorflow).(?!core)\w+\.py$")
 
 
 @dataclass(frozen=True)
@@ -49,8 +46,39 @@ class Inquiry(View):
 
     @cached_property
     def layer_roots(self) -> frozenset[int]:
-        """Roots that half layers let out: those layers are to blame."""
+        """Roots that half layers let out by their own code: they are to blame."""
         return frozenset().union(*(reversion.own for reversion in self.reversions))
+
+    @cached_property
+    def mistakes(self) -> tuple[tuple[Reversion, frozenset[int]], ...]:
+        """Wide outputs of half layers by their own doing, with the roots of that.
+
+        What a layer only widens to meet a wide tensor from elsewhere is left out.
+        """
+        found = []
+        for reversion in self.reversions:
+            others = self.layer_roots - reversion.own
+            doing = frozenset(r for r in reversion.own if not self._meets(r, others))
+            if doing:
+                found.append((reversion, doing))
+        return tuple(found)
+
+    @cached_property
+    def float32_exits(self) -> tuple[Reversion, ...]:
+        """Half layers that return what a float32 sublayer or input gave them.
+
+        Only the innermost layer around a sublayer counts, and none where the
+        value goes on to a model output: that is a head of its own choice.
+        """
+        blamed = self.layer_roots | frozenset(self.widening_roots)
+        exits = [
+            one
+            for one in self.reversions
+            if not one.own and not one.foreign & blamed and self._is_unmeant(one)
+        ]
+        return tuple(
+            one for one in exits if not any(self._is_inside(other, one) for other in exits)
+        )
 
     @cached_property
     def widening_roots(self) -> tuple[int, ...]:
@@ -69,7 +97,24 @@ class Inquiry(View):
     @cached_property
     def guilty(self) -> frozenset[int]:
         """All roots that a finding on a layer or an operation is about."""
-        return self.layer_roots | frozenset(self.widening_roots)
+        exits = (one.foreign for one in self.float32_exits)
+        return self.layer_roots.union(self.widening_roots, *exits)
+
+    @property
+    def unmeant_products(self) -> Iterator[tuple[Operation, LayerCall, LayerCall | None]]:
+        """Yields wide products that nobody asked for: with the layer or model that
+        ran each, and the innermost half layer around it, if any."""
+        for op in self.products:
+            host, around = self.host(op), self.half_layer_around(op)
+            roots = self.flow.roots.get(op.outputs[0])
+            if host is None or roots is None or roots & self.guilty:
+                continue
+            is_own_choice = not host.is_half and op.outputs[0] in self.flow.reaching_outputs
+            outer = around or host
+            if is_own_choice or {host.index, outer.index} & self.conflicted:
+                continue
+            if around is not None or host.kind == "model":
+                yield op, host, around
 
     @cached_property
     def _escaping(self) -> frozenset[int]:
@@ -97,12 +142,34 @@ class Inquiry(View):
 
     def _is_consequence(self, op: Operation, found: Iterable[int]) -> bool:
         """Tells whether a tensor is only widened to meet one that was before."""
-        earlier = {*found, *self.layer_roots}
+        return self._meets(op.index, {*found, *self.layer_roots})
+
+    def _meets(self, root: int, others: AbstractSet[int]) -> bool:
+        """Tells whether what uses a root also uses what comes from others."""
+        outputs = self.flow.operation(root).outputs
         return any(
-            self.flow.roots.get(key, frozenset()) & earlier
-            for user in self.flow.users(op.outputs[0])
+            self.flow.roots.get(key, frozenset()) & others
+            for user in self.flow.users(outputs[0])
             for key in user.outputs
         )
+
+    def _is_unmeant(self, reversion: Reversion) -> bool:
+        computes = self._computes_wide(reversion.call)
+        if reversion.output in self.flow.reaching_outputs and not computes:
+            return False
+        given = any(key in self.flow.roots for key in reversion.call.inputs)
+        return computes or not given
+
+    def _computes_wide(self, call: LayerCall) -> bool:
+        return any(
+            key in self.flow.roots and not op.is_passing and op.type != "Cast"
+            for op in self.own_operations(call)
+            for key in op.outputs
+        )
+
+    def _is_inside(self, inner: Reversion, outer: Reversion) -> bool:
+        around = [call.index for call in self.trace.enclosing(inner.call)][1:]
+        return outer.call.index in around and bool(inner.foreign & outer.foreign)
 
     def _is_meant(self, op: Operation) -> bool:
         """Tells a model's written-out cast of its outputs from a promotion."""
@@ -117,4 +184,4 @@ class Inquiry(View):
         frames = list(op.get_frames())
         lines = [i for i, frame in enumerate(frames) if source and frame.file == source.file]
         below = frames[lines[-1] + 1 :] if lines else []
-        return not any(_PROMOTING_FILES.search(frame.file) for frame in below)
+        return not any(_keras.kind_of_keras_code(frame.file) == "promoting" for frame in below)

@@ -102,10 +102,6 @@ class WideFlow:
             )
         )
 
-    def owner(self, op: Operation) -> LayerCall | None:
-        """Returns the innermost call that ran an operation."""
-        return self.trace.call_of(op)
-
     def wide_outputs(self, call: LayerCall) -> tuple[int, ...]:
         """Returns the float outputs of a call that are wider than 16 bits."""
         tensors = self.trace.tensors

@@ -98,14 +98,14 @@ class AuditReport:
             FindingsError: With up to three of the findings.
             ValueError: If `severity` is none of the three.
         """
-        grave = self.count(severity)
+        grave = self.findings_at_least(severity)
         if not grave:
             return
         shown = "\n".join(f"  {one}" for one in grave[:_MAX_EXAMPLES])
         rest = f"\n  and {len(grave) - _MAX_EXAMPLES} more" if len(grave) > _MAX_EXAMPLES else ""
         raise FindingsError(f"The audit of {self.model_name!r} found:\n{shown}{rest}")
 
-    def count(self, severity: str = "warning") -> tuple[Finding, ...]:
+    def findings_at_least(self, severity: str = "warning") -> tuple[Finding, ...]:
         """Returns the findings that are at least this grave.
 
         Args:
@@ -147,7 +147,7 @@ class AuditReport:
         if self.rows:
             parts.append(render_table(_COLUMNS, list(self._cells()), kept_widths=_KEPT_WIDTHS))
         parts.extend(self.remarks)
-        grave = self.count("warning")
+        grave = self.findings_at_least("warning")
         parts.extend(_long_form(one) for one in grave)
         notes = [one for one in self.findings if one not in grave]
         parts.extend(_short_form(code, notes) for code in dict.fromkeys(one.code for one in notes))

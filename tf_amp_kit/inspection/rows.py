@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tf_amp_kit.formats import is_float
+from tf_amp_kit.formats import is_float, is_half
 from tf_amp_kit.inspection.findings import Finding
 from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.inspection.products import PRODUCT_TYPES
@@ -29,8 +29,12 @@ def layer_rows(inquiries: Sequence[Inquiry], findings: Sequence[Finding]) -> tup
             was_retried = call.is_conflicted and call.parent in inquiry.conflicted
             if call.kind != "operation" and not was_retried:
                 calls.setdefault(call.path, []).append((inquiry, call))
+    # What another finding explains is neither chosen nor designed.
+    told = {one.path for one in findings if one.severity != "note"}
+    told |= {path for one in findings if one.code == "AMP104" for path in one.affects}
+    untold = set(facts) | set(calls) if is_half(inquiries[0].precision) else set()
     return tuple(
-        _row(path, facts.get(path), calls.get(path, []), findings)
+        _row(path, facts.get(path), calls.get(path, []), findings, is_untold=path in untold - told)
         for path in dict.fromkeys([*facts, *calls])
     )
 
@@ -40,13 +44,15 @@ def _row(
     facts: LayerFacts | None,
     calls: list[tuple[Inquiry, LayerCall]],
     findings: Sequence[Finding],
+    *,
+    is_untold: bool,
 ) -> LayerRow:
     outputs: dict[str, None] = {}
     products: dict[str, None] = {}
     others: dict[str, None] = {}
     for inquiry, call in calls:
         outputs.update(dict.fromkeys(inquiry.trace.tensors[key].dtype for key in call.outputs))
-        for op in inquiry.own_operations(call):
+        for op in () if call.is_conflicted else inquiry.own_operations(call):
             chosen = products if op.type in PRODUCT_TYPES else others
             if _computes(op):
                 chosen.update(dict.fromkeys(_float_outputs(inquiry, op)))
@@ -59,7 +65,7 @@ def _row(
         policy=known.policy,
         output_dtypes=tuple(outputs),
         compute_dtypes=compute,
-        remark=_remark(known, compute, codes, any(call.is_custom for _, call in calls)),
+        remark=_remark(known, calls) if is_untold and "float32" in compute else "",
         findings=codes,
     )
 
@@ -73,12 +79,8 @@ def _float_outputs(inquiry: Inquiry, op: Operation) -> list[str]:
     return [dtype for dtype in dtypes if is_float(dtype)]
 
 
-def _remark(
-    known: LayerFacts | LayerCall, compute: tuple[str, ...], codes: tuple[str, ...], is_custom: bool
-) -> str:
-    is_wide = "float32" in compute
-    if codes or not is_wide:
-        return ""
+def _remark(known: LayerFacts | LayerCall, calls: list[tuple[Inquiry, LayerCall]]) -> str:
+    """Says why a layer computes in float32, where that is no finding."""
     if known.compute_dtype == "float32":
         return "by its own choice"
-    return "inside" if is_custom else "by design"
+    return "inside" if any(call.is_custom for _, call in calls) else "by design"

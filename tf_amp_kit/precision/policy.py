@@ -42,9 +42,11 @@ def enable_amp(name: str = AUTO, *, level: str = DEFAULT_LEVEL) -> AmpState:
     Args:
         name: `"bf16"`, `"fp16"`, `"fp32"`, a dtype name, a Keras policy name,
             or `"auto"` for what this machine runs fastest.
-        level: `"O0"` float32; `"O1"` mixed, sensitive layers and head in
-            float32; `"O2"` mixed, head in float32; `"O3"` pure half. float32
-            is always recorded as `"O0"`.
+        level: `"O0"` float32; `"O1"` mixed, meant with sensitive layers and the
+            head in float32; `"O2"` mixed, meant with the head alone; `"O3"`
+            pure half. float32 is always recorded as `"O0"`. The policy reaches
+            all layers alike: what O1 and O2 mean to keep in float32 is up to the
+            model's own `dtype="float32"`, and the audit tells where it is missing.
 
     Returns:
         The `AmpState` that is now current.

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import numpy as np
 
 from tf_amp_kit.tracing import conflicts
 from tf_amp_kit.tracing.model_graph import conflict_record
 from tf_amp_kit.tracing.observe import observing
+from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.recorder import Recorder
 from tf_amp_kit.tracing.records import Conflict
 
@@ -51,5 +53,6 @@ def build_observed(builder: Callable[[], Any]) -> Built:
             model = builder()
     except conflicts.MissingKernel as stop:
         return Built(name, None, (conflict_record(stop.layer, stop.clash, None),), is_stopped=True)
-    found = tuple(conflict_record(layer, clash, None) for layer, clash in recorder.conflicts)
+    paths = LayerPaths(model) if isinstance(model, keras.Model) else None
+    found = tuple(conflict_record(layer, clash, paths) for layer, clash in recorder.conflicts)
     return Built(name, model, found)

@@ -8,7 +8,7 @@ import keras
 
 from tf_amp_kit import _keras
 from tf_amp_kit.formats import is_float, is_half
-from tf_amp_kit.tracing.paths import LayerPaths, held_with_places, join
+from tf_amp_kit.tracing.paths import LayerPaths, held_by, join
 from tf_amp_kit.tracing.records import LayerFacts, OptimizerFacts
 
 
@@ -26,6 +26,11 @@ def layer_facts(paths: LayerPaths) -> tuple[LayerFacts, ...]:
             own_weight_dtypes=tuple(v.dtype for v in _own_weights(layer) if is_float(v.dtype)),
             trainable_half_weights=tuple(
                 v.name for v in _own_weights(layer) if v.trainable and is_half(v.dtype)
+            ),
+            half_regularized_weights=tuple(
+                v.name
+                for v in _own_weights(layer)
+                if v.trainable and is_half(v.dtype) and getattr(v, "regularizer", None)
             ),
             optimizers=_optimizers(layer, path),
         )
@@ -54,12 +59,9 @@ def _own_weights(layer: Any) -> list[Any]:
 
 def _optimizers(layer: Any, path: str) -> tuple[OptimizerFacts, ...]:
     found = []
-    for name, value in list(vars(layer).items()):
-        if _keras.is_bookkeeping(name):
-            continue
-        for place, held in held_with_places(value, f"@{name.lstrip('_')}"):
-            if isinstance(held, keras.optimizers.Optimizer):
-                found.append(_describe(held, join(path, place)))
+    for place, value in held_by(layer):
+        if isinstance(value, keras.optimizers.Optimizer):
+            found.append(_describe(value, join(path, f"@{place}")))
     return tuple(found)
 
 

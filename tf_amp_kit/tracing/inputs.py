@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tf_amp_kit import _keras
-from tf_amp_kit.data import input_specs, with_batch_size, with_float_dtype
+from tf_amp_kit.data import first_inputs, input_specs, with_batch_size, with_float_dtype
 from tf_amp_kit.errors import InputsError, ModelError
+from tf_amp_kit.tracing.numbering import keyed_leaves
 
 _WAYS: Final = (
     "Pass `inputs=` with a batch of data, `tf.TensorSpec`s, a `tf.data.Dataset` or a shape; for "
@@ -72,6 +75,55 @@ def candidate_specs(model: Any, inputs: Any) -> Iterator[CallSpecs]:
 def knows_inputs(model: Any) -> bool:
     """Tells whether a model has symbolic inputs, with shapes and dtypes."""
     return bool(_keras.is_functional(model) and model.built and model.inputs)
+
+
+def sample_by_input(
+    model: Any, sample: Any, shapes: dict[str, tuple[int | None, ...] | None]
+) -> dict[str, NDArray[Any]]:
+    """Matches raw input data with the inputs of a trace.
+
+    Args:
+        model: The model.
+        sample: Raw inputs in any form that `fit` takes, without targets.
+        shapes: The shapes of the trace's inputs by key, in order.
+
+    Returns:
+        Numeric arrays by key.
+
+    Raises:
+        InputsError: If the inputs of both differ in number, name or shape.
+    """
+    keys = list(shapes)
+    values = dict(keyed_leaves(first_inputs(sample)))
+    names = [tensor.name for tensor in model.inputs] if knows_inputs(model) else []
+    if set(values) == set(keys):
+        matched = values
+    elif set(values) == set(names):
+        matched = {key: values[name] for key, name in zip(keys, names, strict=True)}
+    elif len(values) == len(keys) and not isinstance(sample, dict):
+        matched = dict(zip(keys, values.values(), strict=True))
+    else:
+        raise InputsError(
+            f"The sample does not fit the model. Expected inputs {keys}. "
+            f"Received: sample with {list(values)}."
+        )
+    arrays = {key: np.asarray(value) for key, value in matched.items()}
+    for key, shape in shapes.items():
+        if key in arrays and not _fits(arrays[key].shape, shape):
+            raise InputsError(
+                f"The sample does not fit the model. Expected shape {shape} for input {key!r}. "
+                f"Received: sample of shape {arrays[key].shape}."
+            )
+    return {key: array for key, array in arrays.items() if array.dtype.kind in "fiu"}
+
+
+def _fits(given: tuple[int, ...], wanted: tuple[int | None, ...] | None) -> bool:
+    # Keras adds or drops a last dimension of 1, and sparse inputs come in parts.
+    return (
+        wanted is None
+        or abs(len(given) - len(wanted)) == 1
+        or (tf.TensorShape(given[1:]).is_compatible_with(wanted[1:]) and len(given) == len(wanted))
+    )
 
 
 def accepts_training(model: Any) -> bool:

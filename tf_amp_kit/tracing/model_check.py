@@ -47,7 +47,7 @@ def check_keras_model(model: Any, *, argument: str = "model") -> keras.Model:
             f"A layer is not a model. Expected a keras.Model. {received} "
             "Wrap it: keras.Sequential([keras.Input(shape), layer])."
         )
-    way_out = "Pass the model itself, not the function, the class or the file that makes it."
+    way_out = "Pass the model itself, not the class or the file that it comes from."
     raise ModelError(f"Not a Keras model. Expected a keras.Model. {received} {way_out}")
 
 

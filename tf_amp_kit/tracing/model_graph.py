@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import keras
 import numpy as np
 
 from tf_amp_kit import _keras
@@ -53,6 +53,7 @@ class _Pass:
     arguments: Any
     outputs: Any
     dtypes_are_known: bool
+    why_eager: str = ""
 
 
 def trace_modes(
@@ -90,12 +91,13 @@ def trace_modes(
     facts = layer_facts(paths)
     wanted = list(modes) if accepts_training(model) else [None]
     traces = []
-    # NumPy warns where a constant overflows: that is a finding, with its line.
-    with undisturbed(paths), np.errstate(over="ignore"):
-        for training in wanted:
-            known = paths.copy()
+    for training in wanted:
+        known = paths.copy()
+        # NumPy warns where a constant overflows: that is a finding, with its line.
+        with np.errstate(over="ignore"):
             one = _observe(model, known, candidates, inputs, training)
-            traces.append(_freeze(one, known, facts, training))
+            with undisturbed(paths):
+                traces.append(_freeze(one, known, facts, training))
     return tuple(traces)
 
 
@@ -106,11 +108,17 @@ def _observe(
     inputs: Any,
     training: bool | None,
 ) -> _Pass:
+    reasons = []
     for specs in candidates:
-        with contextlib.suppress(*_TRACE_ERRORS):
-            return _trace(model, paths, specs, training)
+        try:
+            with undisturbed(paths):
+                return _trace(model, paths, specs, training)
+        except _TRACE_ERRORS as error:
+            reasons.append(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
     # The last word on an error is the eager run's: it has the user's traceback.
-    return _run(model, paths, candidates[0], inputs, training)
+    with undisturbed(paths):
+        one = _run(model, paths, candidates[0], inputs, training)
+    return replace(one, why_eager=reasons[0])
 
 
 def _trace(model: Any, paths: LayerPaths, specs: CallSpecs, training: bool | None) -> _Pass:
@@ -163,6 +171,7 @@ def _freeze(
     trace = ModelTrace(
         training=training,
         is_eager=isinstance(one.reader, EagerReader),
+        why_eager=one.why_eager,
         dtypes_are_known=one.dtypes_are_known,
         layers=facts,
         calls=layer_calls(one.recorder, one.reader),
@@ -197,4 +206,5 @@ def conflict_record(layer: Any, clash: conflicts.Clash, paths: LayerPaths | None
         source=clash.source,
         is_missing_kernel=clash.is_missing_kernel,
         operation=clash.operation,
+        is_model=isinstance(layer, keras.Model),
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from tf_amp_kit.formats import is_float
 from tf_amp_kit.tracing.records import (
     AddedLoss,
     Conflict,
@@ -37,6 +36,7 @@ class ModelTrace:
         conflicts: Calls that raised because of half precision.
         losses: Losses that layers added.
         constants: Constants that half precision changed for good.
+        why_eager: What tracing raised, for a model that ran eagerly.
         dtypes_are_known: False where the dtypes of the inputs are a guess.
     """
 
@@ -52,6 +52,12 @@ class ModelTrace:
     losses: tuple[AddedLoss, ...] = ()
     constants: tuple[Constant, ...] = ()
     dtypes_are_known: bool = True
+    why_eager: str = ""
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int | None, ...] | None]:
+        """The static shapes of the model's inputs by key."""
+        return {key: self.tensors[number].shape for key, number in self.inputs.items()}
 
     @cached_property
     def producers(self) -> dict[int, Operation]:
@@ -119,8 +125,3 @@ class ModelTrace:
         frames = op.get_frames()
         found = source_of(frames_below_call(frames, call.depth if call else 0))
         return found or (call.written_at if call else None)
-
-    def float_dtypes(self, keys: Sequence[int]) -> tuple[str, ...]:
-        """Returns the float dtypes among some tensors, each once, in order."""
-        names = (self.tensors[key].dtype for key in keys)
-        return tuple(dict.fromkeys(name for name in names if is_float(name)))

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_amp_kit.tracing.records import Operation, Tensor
 
-__all__ = ["Reader", "flat_tensors", "keyed_arguments", "keyed_numbers", "numbers"]
+__all__ = ["Reader", "flat_tensors", "keyed_arguments", "keyed_leaves", "keyed_numbers", "numbers"]
 
 
 class Reader(Protocol):
@@ -35,8 +35,9 @@ def numbers(structure: Any, reader: Reader) -> tuple[int, ...]:
 def keyed_numbers(structure: Any, reader: Reader) -> dict[str, int]:
     """Returns the numbers of all tensors in a structure, by their place in it."""
     return {
-        "/".join(map(str, path)) or "0": key
-        for path, value in _flat_with_path(structure)
+        place: key
+        for place, leaf in keyed_leaves(structure)
+        for value in flat_tensors(leaf)
         for key in [reader.number(value)]
         if key is not None
     }
@@ -58,13 +59,24 @@ def flat_tensors(structure: Any) -> list[Any]:
     ]
 
 
-def _flat_with_path(structure: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any]]:
+def keyed_leaves(structure: Any) -> Iterator[tuple[str, Any]]:
+    """Yields what is in lists, tuples and dictionaries, by its place in them.
+
+    Example:
+
+    >>> list(keyed_leaves({"a": [1, 2]})), list(keyed_leaves(3))
+    ([('a/0', 1), ('a/1', 2)], [('0', 3)])
+    """
+    for path, leaf in _leaves(structure, ()):
+        yield "/".join(map(str, path)) or "0", leaf
+
+
+def _leaves(structure: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
     if isinstance(structure, dict):
         for key, value in structure.items():
-            yield from _flat_with_path(value, (*path, key))
+            yield from _leaves(value, (*path, key))
     elif isinstance(structure, list | tuple):
         for index, value in enumerate(structure):
-            yield from _flat_with_path(value, (*path, index))
+            yield from _leaves(value, (*path, index))
     else:
-        for value in flat_tensors(structure):
-            yield path, value
+        yield path, structure

@@ -118,11 +118,9 @@ def _children(layer: Any) -> Iterator[tuple[str, Any]]:
     """Yields the direct sublayers with their segments, some of them twice."""
     if _keras.is_functional(layer):
         yield from _numbered(layer.layers)
-    for name, value in list(vars(layer).items()):
-        if not _keras.is_bookkeeping(name):
-            for place, held in held_with_places(value, name.lstrip("_")):
-                if isinstance(held, keras.layers.Layer) and not _is_input(held):
-                    yield place, held
+    for place, value in held_by(layer):
+        if isinstance(value, keras.layers.Layer) and not _is_input(value):
+            yield place, value
     yield from _numbered(_keras.tracked_layers(layer))
 
 
@@ -142,19 +140,31 @@ def _numbered(layers: list[Any]) -> Iterator[tuple[str, Any]]:
         yield (f"{segment}_{position}" if position else segment), layer
 
 
-def held_with_places(value: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Yields what a value holds in lists, tuples and mappings, with its place.
+def held_by(layer: Any) -> Iterator[tuple[str, Any]]:
+    """Yields what hangs on a layer, and all that containers among it hold.
 
-    Example:
+    Args:
+        layer: A layer. What Keras keeps for its own bookkeeping is left out.
 
-    >>> list(held_with_places({"a": [1, 2]}, "blocks"))
-    [('blocks/a/0', 1), ('blocks/a/1', 2)]
+    Yields:
+        Pairs of a place, `blocks/0` for example, and a value; containers come
+        before what they hold, and each object once.
     """
-    if isinstance(value, Mapping):
-        for key, item in list(value.items()):
-            yield from held_with_places(item, f"{place}/{key}")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from held_with_places(item, f"{place}/{index}")
-    else:
+    seen: set[int] = set()
+    attributes = list(vars(layer).items())
+    pending = [
+        (name.lstrip("_"), value)
+        for name, value in reversed(attributes)
+        if not _keras.is_bookkeeping(name)
+    ]
+    while pending:
+        place, value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
         yield place, value
+        if isinstance(value, Mapping):
+            items: Any = value.items()
+        else:
+            items = enumerate(value) if isinstance(value, list | tuple | set) else ()
+        pending.extend((f"{place}/{key}", item) for key, item in reversed(list(items)))

@@ -25,7 +25,7 @@ from tf_amp_kit.tracing.source import (
 )
 
 
-@dataclass
+@dataclass(eq=False)
 class OpenCall:
     """A layer call while it runs, and what is left of it afterwards."""
 

@@ -144,8 +144,8 @@ class LayerFacts:
         compute_dtype: The policy's compute dtype.
         own_weight_dtypes: Dtypes of the float weights that it owns itself.
         trainable_half_weights: Names of its own trainable half weights.
-        optimizer_attributes: Optimizers that hang on it: attribute name, class
-            name and whether it scales the loss.
+        half_regularized_weights: Those of them with a regularizer.
+        optimizers: Optimizers that hang on it.
     """
 
     path: str
@@ -156,6 +156,7 @@ class LayerFacts:
     compute_dtype: str
     own_weight_dtypes: tuple[str, ...]
     trainable_half_weights: tuple[str, ...]
+    half_regularized_weights: tuple[str, ...] = ()
     optimizers: tuple[OptimizerFacts, ...] = ()
 
 
@@ -189,6 +190,7 @@ class Conflict:
         source: The line of user code that raised.
         is_missing_kernel: Whether no kernel exists, rather than a mismatch.
         operation: The operation type, where the message names it.
+        is_model: Whether it is a model, whose `dtype` does not reach its layers.
     """
 
     path: str
@@ -199,6 +201,7 @@ class Conflict:
     source: Source | None
     is_missing_kernel: bool = False
     operation: str = ""
+    is_model: bool = False
 
 
 @dataclass(frozen=True)

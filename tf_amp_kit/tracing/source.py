@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-import keras
 import tensorflow as tf
+
+from tf_amp_kit import _keras
 
 # Every recorded call goes through the function of this name in this file.
 OBSERVED_CALL: Final = "run"
 _RECORDER_FILE: Final = os.path.join(os.path.dirname(__file__), "recorder.py")
 
 _OWN_FOLDER: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_KERAS_FOLDER: Final = os.path.dirname(os.path.abspath(keras.__file__))
 _TENSORFLOW_FOLDER: Final = os.path.dirname(os.path.abspath(tf.__file__))
 _STANDARD_LIBRARY: Final = sysconfig.get_paths()["stdlib"]
 _PLUMBING_PACKAGES: Final = ("optree", "wrapt", "numpy", "tree")
@@ -122,12 +122,9 @@ def is_own_code(file: str) -> bool:
 def _kind(file: str) -> str:
     """Returns `"user"`, `"layer"` (a Keras layer) or `"plumbing"`."""
     path = os.path.abspath(file) if os.path.exists(file) else file
-    if _is_under(path, _KERAS_FOLDER):
-        inside = os.path.relpath(path, _KERAS_FOLDER)
-        is_layer = inside.startswith(os.path.join("src", "layers", "")) and not inside.endswith(
-            os.path.join("layers", "layer.py")
-        )
-        return "layer" if is_layer else "plumbing"
+    in_keras = _keras.kind_of_keras_code(path)
+    if in_keras:
+        return "layer" if in_keras == "layer" else "plumbing"
     if _is_under(path, _TENSORFLOW_FOLDER) or _is_own_plumbing(path):
         return "plumbing"
     if _is_under(path, _STANDARD_LIBRARY) and "site-packages" not in path:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import keras
@@ -13,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_amp_kit import _keras
-from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.paths import LayerPaths, held_by
 
-_ABSENT: Final = object()
+_BUILDING_BLOCKS: Final = (keras.layers.Layer, keras.Variable)
 _Undo = Callable[[], None]
 
 
@@ -25,7 +26,9 @@ def undisturbed(paths: LayerPaths) -> Iterator[None]:
 
     That is: random states of Python, NumPy, TensorFlow and Keras, losses that
     layers collected, attributes that `call` set, and the contents of lists,
-    dictionaries and sets that hang on layers. A layer that the call built keeps
+    dictionaries, sets, queues and arrays that hang on layers. What other objects
+    keep inside is theirs. Python's and NumPy's global sequences belong to all
+    threads: one that draws meanwhile will draw the same again. A layer that the call built keeps
     what building gave it. Variables are not written while a graph is traced; an
     eager run restores them by `variables_restored`.
 
@@ -58,7 +61,7 @@ def variables_restored(paths: LayerPaths) -> Iterator[None]:
     found: dict[int, Any] = {}
     for _, layer in paths:
         found.update((id(variable), variable) for variable in layer.variables)
-        for value in _held(vars(layer).values()):
+        for _, value in held_by(layer):
             own = value.state if isinstance(value, tf.random.Generator) else value
             if isinstance(own, tf.Variable):
                 found[id(own)] = own
@@ -78,20 +81,23 @@ def variables_restored(paths: LayerPaths) -> Iterator[None]:
 def _undo_of(layer: Any) -> _Undo:
     """Returns what brings a layer back to how it is now."""
     attributes = dict(vars(layer))
-    values = [v for name, v in attributes.items() if not _keras.is_bookkeeping(name)]
-    undo = [one for value in _held(values) for one in [_undo_of_value(value)] if one is not None]
+    values = (value for _, value in held_by(layer))
+    undo = [one for value in values for one in [_undo_of_value(value)] if one is not None]
 
     def restore() -> None:
         # Past Keras's `__setattr__`, which would track the values anew.
         current = vars(layer)
         if current.get("built") != attributes.get("built"):
             return
-        for name in list(current):
-            old = attributes.get(name, _ABSENT)
-            if old is _ABSENT:
-                del current[name]
-            else:
-                current[name] = old
+        made = {
+            name: value
+            for name, value in current.items()
+            if value is not attributes.get(name) and isinstance(value, _BUILDING_BLOCKS)
+        }
+        for name in set(current) - set(attributes):
+            del current[name]
+        # Keras tracks what a first call made: it stays, as it would have.
+        current.update(attributes | made)
         for one in undo:
             one()
 
@@ -109,6 +115,12 @@ def _undo_of_value(value: Any) -> _Undo | None:
     if issubclass(type(value), set):
         members = set(value)
         return lambda: _refill(set, value, members)
+    if isinstance(value, collections.deque):
+        queued = list(value)
+        return lambda: _requeue(value, queued)
+    if isinstance(value, np.ndarray) and value.flags.writeable and value.dtype != object:
+        numbers = value.copy()
+        return lambda: np.copyto(value, numbers)
     if isinstance(value, random.Random):
         state = value.getstate()
         return lambda: value.setstate(state)
@@ -121,23 +133,12 @@ def _undo_of_value(value: Any) -> _Undo | None:
     return None
 
 
+def _requeue(queue: Any, items: list[Any]) -> None:
+    queue.clear()
+    queue.extend(items)
+
+
 def _refill(kind: Any, container: Any, contents: Any) -> None:
     # Past the methods of Keras's own containers, which would track the contents anew.
     kind.clear(container)
     kind.update(container, contents)
-
-
-def _held(values: Iterable[Any]) -> Iterator[Any]:
-    """Yields values, and all that containers among them hold, containers first."""
-    seen: set[int] = set()
-    pending = list(values)
-    while pending:
-        value = pending.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        yield value
-        if isinstance(value, dict):
-            pending.extend(value.values())
-        elif isinstance(value, list | tuple | set):
-            pending.extend(value)

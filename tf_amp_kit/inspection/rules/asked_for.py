@@ -11,7 +11,8 @@ from tf_amp_kit.tracing.records import LayerFacts
 
 _FIX: Final = (
     "Build it after the precision is set, in the same thread: a policy belongs to one thread, "
-    "`clear_session()` resets it, and a `dtype=` on a model does not reach its layers."
+    "`clear_session()` resets it, and a `dtype=` on a model does not reach its layers. A file "
+    "keeps the policies that it was saved with: build the model by its code, then `load_weights`."
 )
 
 
@@ -58,17 +59,12 @@ def _is_head(inquiry: Inquiry, facts: LayerFacts, inside: list[LayerFacts]) -> b
 def _finding(inquiry: Inquiry, facts: LayerFacts, inside: list[LayerFacts]) -> Finding:
     dtypes = sorted({layer.compute_dtype for layer in inside})
     count = f"{len(inside)} layers" if len(inside) > 1 else "the only layer"
-    says = f" although its own policy says {facts.policy}" if _says_more(facts, dtypes) else ""
     return finding(
         "AMP104",
         facts.path,
         facts.layer_class,
         f"{inquiry.precision} was expected, but {count} with weights compute"
-        f"{'s' if len(inside) == 1 else ''} in {' and '.join(dtypes)}{says}",
+        f"{'s' if len(inside) == 1 else ''} in {' and '.join(dtypes)}",
         _FIX,
         affects=tuple(layer.path for layer in inside if layer.path != facts.path),
     )
-
-
-def _says_more(facts: LayerFacts, dtypes: list[str]) -> bool:
-    return facts.compute_dtype not in dtypes

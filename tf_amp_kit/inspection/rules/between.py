@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tf_amp_kit.formats import is_half
@@ -12,6 +12,7 @@ from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.tracing.paths import auto_name, join
 from tf_amp_kit.tracing.records import LayerCall, Operation
+from tf_amp_kit.tracing.source import Source
 
 _FIX: Final = (
     "Cast the wide operand first, `ops.cast(value, tensor.dtype)`, or do this inside a layer, "
@@ -47,22 +48,14 @@ def wide_operations(inquiry: Inquiry) -> Iterator[Finding]:
     yield from _wide_products(inquiry)
 
 
-def idle_casts(inquiry: Inquiry) -> Iterator[Finding]:
+def idle_casts(inquiries: Sequence[Inquiry]) -> Iterator[Finding]:
     """AMP106: casts down and up again, or up and down, with nothing in between."""
-    counts: Counter[tuple[str, str]] = Counter()
-    first: dict[tuple[str, str], Operation] = {}
-    for op in inquiry.trace.live:
-        if not inquiry.flow.is_idle_cast(op):
-            continue
-        pair = {op.index, *(user.index for user in inquiry.flow.users(op.outputs[0]))}
-        if pair & inquiry.guilty:
-            continue  # another finding is about one of the two
-        call = inquiry.trace.call_of(op)
-        if call is not None:
-            key = (call.path, call.layer_class)
-            counts[key] += 1
-            first.setdefault(key, op)
-    for (path, layer_class), count in counts.items():
+    casts: dict[tuple[str, str], tuple[int, Source | None]] = {}
+    for inquiry in inquiries:
+        for key, ops in _idle_casts(inquiry).items():
+            if len(ops) > casts.get(key, (0, None))[0]:
+                casts[key] = len(ops), inquiry.trace.source(ops[0])
+    for (path, layer_class), (count, source) in casts.items():
         times = "once" if count == 1 else f"{count} times"
         yield finding(
             "AMP106",
@@ -71,23 +64,29 @@ def idle_casts(inquiry: Inquiry) -> Iterator[Finding]:
             f"casts to another float dtype and back {times}, without using the value between",
             "Let neighbours compute in one dtype. Between nested models, and around layers that "
             "compute in float32 inside, the casts are Keras's own and cost little.",
-            source=inquiry.trace.source(first[path, layer_class]),
+            source=source,
         )
 
 
+def _idle_casts(inquiry: Inquiry) -> dict[tuple[str, str], list[Operation]]:
+    found: dict[tuple[str, str], list[Operation]] = defaultdict(list)
+    for op in inquiry.trace.live:
+        call = inquiry.trace.call_of(op)
+        if call is None or not inquiry.flow.is_idle_cast(op):
+            continue
+        pair = [op, *inquiry.flow.users(op.outputs[0])]
+        # Another finding is about one of them, or brought it about.
+        is_told = any(one.index in inquiry.guilty or one.call in inquiry.conflicted for one in pair)
+        if not is_told:
+            found[call.path, call.layer_class].append(op)
+    return found
+
+
 def _wide_products(inquiry: Inquiry) -> Iterator[Finding]:
-    known = inquiry.guilty
-    for op in inquiry.products:
-        host, call = inquiry.host(op), inquiry.trace.call_of(op)
-        roots = inquiry.flow.roots.get(op.outputs[0])
-        if host is None or call is None or roots is None or roots & known:
+    for op, _, around in inquiry.unmeant_products:
+        if around is not None:
             continue
-        if (
-            host.kind != "model"
-            or inquiry.half_layer_around(op)
-            or host.index in inquiry.conflicted
-        ):
-            continue
+        call = inquiry.trace.calls[op.call]
         dtype = inquiry.trace.tensors[op.outputs[0]].dtype
         yield finding(
             "AMP105",

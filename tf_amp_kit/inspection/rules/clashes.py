@@ -10,17 +10,19 @@ from tf_amp_kit.tracing.records import Conflict
 
 _MAX_MESSAGE: Final = 300
 
+_FIX: Final = "Cast one side to the other's dtype: `ops.cast(value, tensor.dtype)`."
+_FIX_LAYER: Final = 'If float32 is meant, give the layer `dtype="float32"`.'
 
-def clashing_dtypes(conflicts: Iterable[Conflict], device_type: str) -> Iterator[Finding]:
-    """AMP107, and AMP401 where it is a kernel that does not exist.
+
+def clashing_dtypes(conflicts: Iterable[Conflict]) -> Iterator[Finding]:
+    """AMP107: what raised, which dtypes met, and where each came from.
 
     Args:
-        conflicts: Calls that raised because of half precision.
-        device_type: `"CPU"` or `"GPU"`, where the model runs.
+        conflicts: Calls that raised because of half precision; those that only
+            lack a kernel are another rule's.
     """
     for conflict in conflicts:
         if conflict.is_missing_kernel:
-            yield _missing_kernel(conflict, device_type)
             continue
         met = " and ".join(conflict.dtypes) or "dtypes that do not go together"
         origins = f" ({'; '.join(conflict.origins)})" if conflict.origins else ""
@@ -30,23 +32,9 @@ def clashing_dtypes(conflicts: Iterable[Conflict], device_type: str) -> Iterator
             conflict.path,
             conflict.layer_class,
             f"raises: {met} meet{at}{origins}. {_brief(conflict.message)}",
-            "Cast one side: `ops.cast(value, tensor.dtype)`, or use `keras.ops`, which promotes. "
-            'Or give the layer `dtype="float32"`.',
+            _FIX if conflict.is_model else f"{_FIX} {_FIX_LAYER}",
             source=conflict.source,
         )
-
-
-def _missing_kernel(conflict: Conflict, device_type: str) -> Finding:
-    dtype = next((name for name in conflict.dtypes if name != "float32"), "half precision")
-    return finding(
-        "AMP401",
-        conflict.path,
-        conflict.layer_class,
-        f"{conflict.operation or 'an operation'} has no {dtype} kernel on {device_type}. "
-        f"{_brief(conflict.message)}",
-        'Give the layer `dtype="float32"`.',
-        source=conflict.source,
-    )
 
 
 def _brief(message: str) -> str:

@@ -10,9 +10,24 @@ from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.tracing.records import LayerCall, Operation
 
-# Between an activation and the output they change neither values nor gradients.
+# Between an activation and the output they cannot revive a gradient of zero.
 _CARRYING_TYPES: Final = frozenset(
-    {"Cast", "ConcatV2", "Pack", "Split", "StridedSlice", "Transpose", "Unpack", "GatherV2"}
+    {
+        "AddN",
+        "AddV2",
+        "Cast",
+        "ConcatV2",
+        "GatherV2",
+        "Mean",
+        "Mul",
+        "Pack",
+        "RealDiv",
+        "Split",
+        "StridedSlice",
+        "Sub",
+        "Transpose",
+        "Unpack",
+    }
 )
 _TRAP_TYPES: Final = frozenset({"Sigmoid", "Softmax"})
 

@@ -33,7 +33,10 @@ _CHOOSING_TYPES: Final = frozenset(
 
 def overflowing_masks(inquiry: Inquiry) -> Iterator[Finding]:
     """AMP204: a constant beyond the format gets to a cast as it is, or times 0 or 1."""
+    known = {constant.operation for constant in inquiry.trace.constants}
     for cast in inquiry.trace.live:
+        if cast.index in known:
+            continue
         dtype = inquiry.trace.tensors[cast.outputs[0]].dtype if cast.outputs else ""
         host = inquiry.host(cast)
         if cast.type != "Cast" or not is_half(dtype) or host is None or not host.is_custom:

@@ -17,9 +17,9 @@ _SCALE_FIX: Final = (
 
 def unscaled_optimizers(inquiry: Inquiry) -> Iterator[Finding]:
     """AMP301: float16 gradients underflow to zero without loss scaling."""
-    half = [facts.path for facts in inquiry.trace.layers if facts.compute_dtype == "float16"]
-    half += [call.path for call in inquiry.trace.calls if call.compute_dtype == "float16"]
-    if not half:
+    told = {facts.compute_dtype for facts in inquiry.trace.layers}
+    told.update(call.compute_dtype for call in inquiry.trace.calls)
+    if "float16" not in told:
         return
     for facts in inquiry.trace.layers:
         for optimizer in facts.optimizers:
@@ -48,7 +48,7 @@ def missing_masters(inquiry: Inquiry) -> Iterator[Finding]:
             f"{count} {weights} stored in half precision: updates smaller than the rounding "
             "step are lost",
             "Use a mixed policy, which keeps float32 master weights: "
-            '`keras.config.set_dtype_policy("mixed_bfloat16")` before the model is built.',
+            f'`tf_amp_kit.enable_amp("{owners[0].compute_dtype}")` before the model is built.',
             affects=() if only else tuple(facts.path for facts in owners),
         )
     for facts in inquiry.trace.layers:
@@ -65,6 +65,16 @@ def missing_masters(inquiry: Inquiry) -> Iterator[Finding]:
 
 def half_losses(inquiry: Inquiry) -> Iterator[Finding]:
     """AMP303: Keras adds up losses of different dtypes, and TensorFlow refuses."""
+    for facts in inquiry.trace.layers:
+        if facts.half_regularized_weights:
+            yield finding(
+                "AMP303",
+                facts.path,
+                facts.layer_class,
+                f"regularizes {', '.join(facts.half_regularized_weights)}, stored in half "
+                "precision: `fit` adds that loss to a float32 one and raises TypeError",
+                "Use a mixed policy, which stores the weights in float32.",
+            )
     for loss in inquiry.trace.losses:
         if not is_half(loss.dtype):
             continue

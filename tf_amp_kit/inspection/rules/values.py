@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,27 @@ from tf_amp_kit.tracing.records import LayerCall, Operation
 # Values count as merged when rounding moves them by this much of their spread,
 # and at least half of the distinct ones are gone.
 _MERGING_NOISE: Final = 0.05
+# Operations through which an id goes on as a number.
+_ID_TYPES: Final = frozenset(
+    {
+        "AddV2",
+        "Cast",
+        "ConcatV2",
+        "Floor",
+        "FloorDiv",
+        "FloorMod",
+        "Maximum",
+        "Minimum",
+        "Mul",
+        "Pack",
+        "Round",
+        "SelectV2",
+        "StridedSlice",
+        "Sub",
+        "Tile",
+        "Transpose",
+    }
+)
 _GATHER_TYPES: Final = frozenset({"GatherV2", "ResourceGather", "Gather"})
 
 
@@ -37,14 +59,16 @@ def changed_constants(inquiry: Inquiry) -> Iterator[Finding]:
         )
 
 
-def damaged_inputs(inquiry: Inquiry, sample: Mapping[str, NDArray[Any]]) -> Iterator[Finding]:
+def damaged_inputs(
+    inquiries: Sequence[Inquiry], sample: Mapping[str, NDArray[Any]]
+) -> Iterator[Finding]:
     """AMP206: the first cast makes raw inputs infinite, or merges them.
 
     Args:
-        inquiry: The trace.
-        sample: Float arrays by the key of the model input.
+        inquiries: One per `training` mode.
+        sample: Numeric arrays by the key of the model input.
     """
-    for key, values in sample.items():
+    for inquiry, (key, values) in itertools.product(inquiries, sample.items()):
         tensor = inquiry.trace.inputs.get(key)
         for op, dtype in _casts_down(inquiry, tensor):
             damage = _damage(np.asarray(values, np.float64), dtype)
@@ -173,9 +197,9 @@ def _half_origin(inquiry: Inquiry, key: int) -> str | None:
         if op is None or current in seen:
             continue
         seen.add(current)
-        if op.type == "Cast":
-            source = inquiry.trace.tensors[op.inputs[0]].dtype
-            if is_half(source):
-                return source
-        pending.extend(op.inputs if len(op.inputs) == 1 or op.is_passing else op.inputs[:1])
+        if op.type == "Cast" and is_half(inquiry.trace.tensors[op.inputs[0]].dtype):
+            return inquiry.trace.tensors[op.inputs[0]].dtype
+        # An index that was counted, as by ArgMax, is exact whatever it was counted in.
+        if op.is_passing or op.type in _ID_TYPES or op.type == "Placeholder":
+            pending.extend(op.inputs)
     return None

@@ -16,6 +16,10 @@ _FIX: Final = (
     "`ops.cast(value, self.compute_dtype)`; for a weight, leave `autocast` on. "
     'If float32 is meant, say so: give the layer `dtype="float32"`.'
 )
+_FIX_DOUBLE: Final = (
+    "NumPy makes float64 unless told otherwise. Bring the wide operand to the layer's dtype where "
+    "it is used: `ops.cast(value, self.compute_dtype)`."
+)
 _FIX_SUBLAYER: Final = (
     "Give the inner layer the outer one's policy, `dtype=self.dtype_policy`, or build it under "
     'the same global policy. If float32 is meant, give the outer layer `dtype="float32"` too.'
@@ -28,33 +32,22 @@ _FIX_PRODUCT: Final = (
 
 def silent_reversions(inquiry: Inquiry) -> Iterator[Finding]:
     """AMP101, AMP102: the output is wider than the compute dtype."""
-    for reversion in inquiry.reversions:
-        if reversion.foreign & inquiry.guilty:
-            continue  # passes on what another finding is about
-        if reversion.own:
-            yield _finding(inquiry, reversion, _pick(inquiry, reversion.own))
-        elif _adds_to_it(inquiry, reversion):
-            yield _sublayer_finding(inquiry, reversion)
+    for reversion, doing in inquiry.mistakes:
+        yield _finding(inquiry, reversion, doing, _pick(inquiry, doing))
+    for reversion in inquiry.float32_exits:
+        yield _exit_finding(inquiry, reversion)
+    yield from _double_outputs(inquiry)
 
 
 def wide_products(inquiry: Inquiry) -> Iterator[Finding]:
     """AMP103: a product runs in float32 inside a half layer."""
-    groups: dict[str, list[Operation]] = defaultdict(list)
-    layers: dict[str, LayerCall] = {}
-    for op in inquiry.products:
-        around = inquiry.half_layer_around(op)
-        host = inquiry.host(op)
-        roots = inquiry.flow.roots.get(op.outputs[0])
-        if around is None or host is None or roots is None or roots & inquiry.guilty:
-            continue
-        is_own_choice = not host.is_half and op.outputs[0] in inquiry.flow.reaching_outputs
-        if is_own_choice or around.index in inquiry.conflicted or host.index in inquiry.conflicted:
-            continue
-        groups[around.path].append(op)
-        layers[around.path] = around
-    for path, ops in groups.items():
-        around = layers[path]
-        inner = tuple(dict.fromkeys(host.path for op in ops if (host := inquiry.host(op))))
+    groups: dict[tuple[str, Source | None], list[tuple[Operation, LayerCall, LayerCall]]]
+    groups = defaultdict(list)
+    for op, host, around in inquiry.unmeant_products:
+        if around is not None:
+            groups[around.path, _line(inquiry, op, around)].append((op, host, around))
+    for (path, source), found in groups.items():
+        ops, around = [op for op, _, _ in found], found[0][2]
         yield finding(
             "AMP103",
             path,
@@ -63,9 +56,33 @@ def wide_products(inquiry: Inquiry) -> Iterator[Finding]:
             f"computes in {around.compute_dtype}: {inquiry.share(ops):.0%} of the model's "
             "multiply-adds",
             _FIX_PRODUCT,
-            source=_line(inquiry, ops[0], around),
-            affects=tuple(other for other in inner if other != path),
+            source=source,
+            affects=tuple(dict.fromkeys(host.path for _, host, _ in found if host.path != path)),
         )
+
+
+def _double_outputs(inquiry: Inquiry) -> Iterator[Finding]:
+    """A float32 layer that returns float64 is no more meant than a half one."""
+    tensors = inquiry.trace.tensors
+    for call in inquiry.trace.calls:
+        if call.kind != "layer" or call.compute_dtype != "float32" or call.is_conflicted:
+            continue
+        given = any(tensors[key].dtype == "float64" for key in call.inputs)
+        returned = any(tensors[key].dtype == "float64" for key in call.outputs)
+        makers = [
+            op
+            for op in inquiry.own_operations(call)
+            if any(tensors[key].dtype == "float64" for key in op.outputs)
+        ]
+        if returned and makers and not given:
+            yield finding(
+                "AMP102",
+                call.path,
+                call.layer_class,
+                "returns float64 although it computes in float32",
+                _FIX_DOUBLE,
+                source=next((s for op in makers if (s := inquiry.trace.source(op))), None),
+            )
 
 
 def _line(inquiry: Inquiry, op: Operation, around: LayerCall) -> Source | None:
@@ -79,22 +96,6 @@ def _line(inquiry: Inquiry, op: Operation, around: LayerCall) -> Source | None:
     return inquiry.trace.source(op, around) or inquiry.trace.source(op)
 
 
-def _adds_to_it(inquiry: Inquiry, reversion: Reversion) -> bool:
-    """Tells innocent wide values that leave a half layer from those meant to."""
-    if reversion.output in inquiry.flow.reaching_outputs and not _computes_wide(inquiry, reversion):
-        return False  # a head that is float32 by its own choice
-    given = any(key in inquiry.flow.roots for key in reversion.call.inputs)
-    return _computes_wide(inquiry, reversion) or not given
-
-
-def _computes_wide(inquiry: Inquiry, reversion: Reversion) -> bool:
-    return any(
-        key in inquiry.flow.roots and not op.is_passing and op.type != "Cast"
-        for op in inquiry.own_operations(reversion.call)
-        for key in op.outputs
-    )
-
-
 def _pick(inquiry: Inquiry, roots: Iterable[int]) -> Operation:
     """Chooses the root to point at: the first upcast, else the first with a line."""
     ops = [inquiry.flow.operation(index) for index in sorted(roots)]
@@ -103,12 +104,16 @@ def _pick(inquiry: Inquiry, roots: Iterable[int]) -> Operation:
     return (with_line or upcasts or ops)[0]
 
 
-def _finding(inquiry: Inquiry, reversion: Reversion, root: Operation) -> Finding:
+def _finding(
+    inquiry: Inquiry, reversion: Reversion, doing: frozenset[int], root: Operation
+) -> Finding:
     call, dtype = reversion.call, inquiry.trace.tensors[reversion.output].dtype
     products = [
         op
         for op in inquiry.products
-        if inquiry.flow.roots.get(op.outputs[0], frozenset()) & reversion.own
+        if inquiry.flow.roots.get(op.outputs[0], frozenset()) & doing
+        and (host := inquiry.host(op)) is not None
+        and host.is_half
     ]
     share = (
         f"; {inquiry.share(products):.0%} of the model's multiply-adds follow" if products else ""
@@ -119,13 +124,13 @@ def _finding(inquiry: Inquiry, reversion: Reversion, root: Operation) -> Finding
         call.layer_class,
         f"returns {dtype} although it computes in {call.compute_dtype}: "
         f"{_cause(inquiry, root)}{share}",
-        _FIX,
+        _FIX_DOUBLE if dtype == "float64" else _FIX,
         source=inquiry.trace.source(root),
-        affects=inquiry.flow.touched_by(reversion.own, but=call.path),
+        affects=inquiry.flow.touched_by(doing, but=call.path),
     )
 
 
-def _sublayer_finding(inquiry: Inquiry, reversion: Reversion) -> Finding:
+def _exit_finding(inquiry: Inquiry, reversion: Reversion) -> Finding:
     call, dtype = reversion.call, inquiry.trace.tensors[reversion.output].dtype
     producer = inquiry.trace.producers[reversion.output]
     host = inquiry.host(producer)
@@ -138,7 +143,7 @@ def _sublayer_finding(inquiry: Inquiry, reversion: Reversion) -> Finding:
         f"returns {dtype} although it computes in {call.compute_dtype}: {cause}",
         _FIX_SUBLAYER if inner else _FIX,
         source=inquiry.trace.source(producer, call),
-        affects=(inner,) if inner else (),
+        affects=inquiry.flow.touched_by(reversion.foreign, but=call.path),
     )
 
 
