@@ -17,6 +17,7 @@ __all__ = [
     "input_specs",
     "tiny_batch",
     "with_batch_size",
+    "with_fixed_shape",
     "with_float_dtype",
 ]
 
@@ -168,6 +169,23 @@ def with_batch_size(specs: Any, size: int) -> Any:
     return tf.nest.map_structure(fix, specs)
 
 
+def with_fixed_shape(specs: Any, size: int) -> Any:
+    """Fixes the batch size, and all other open dimensions, of dense specs.
+
+    Example:
+
+    >>> with_fixed_shape(tf.TensorSpec((None, None, 3), tf.float32), 2).shape
+    TensorShape([2, 32, 3])
+    """
+
+    def fix(spec: Any) -> Any:
+        if isinstance(spec, tf.TensorSpec) and spec.shape.rank:
+            return tf.TensorSpec(_fixed_shape(spec.shape, size), spec.dtype)
+        return spec
+
+    return tf.nest.map_structure(fix, specs)
+
+
 def with_float_dtype(specs: Any, dtype: str) -> Any:
     """Replaces the dtype of dense float specs.
 
@@ -183,6 +201,14 @@ def with_float_dtype(specs: Any, dtype: str) -> Any:
         return spec
 
     return tf.nest.map_structure(replace, specs)
+
+
+def _fixed_shape(shape: Any, size: int) -> list[int]:
+    sizes = [None] if shape.rank is None else list(shape)
+    return [
+        (size if axis == 0 else _UNKNOWN_DIMENSION) if length is None else length
+        for axis, length in enumerate(sizes)
+    ]
 
 
 def _without_targets(element: Any) -> Any:
@@ -254,12 +280,7 @@ def _filler(spec: Any, size: int) -> Any:
         inner = [_UNKNOWN_DIMENSION if n is None else n for n in spec.shape[len(rows) + 1 :]]
         values = tf.zeros([size, *rows, *inner], spec.dtype)
         return tf.RaggedTensor.from_tensor(values, ragged_rank=spec.ragged_rank)
-    rank_known = spec.shape.rank is not None
-    sizes = list(spec.shape) if rank_known else [None]
-    shape = [
-        (size if axis == 0 else _UNKNOWN_DIMENSION) if length is None else length
-        for axis, length in enumerate(sizes)
-    ]
+    shape = _fixed_shape(spec.shape, size)
     if isinstance(spec, tf.SparseTensorSpec):
         return tf.sparse.from_dense(tf.ones(shape, spec.dtype))
     if spec.dtype == tf.string:

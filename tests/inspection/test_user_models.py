@@ -363,3 +363,121 @@ def test_integers_as_sample_of_a_float_input_are_looked_at():
     keras.config.set_dtype_policy("mixed_float16")
     report = audit(functional(layers.ReLU()), sample=np.full((4, WIDTH), 10**6))
     assert "AMP206" in codes(report)
+
+
+# Variables as arguments, which TensorFlow takes for tensors.
+
+
+class Adds(layers.Layer):
+    def call(self, inputs, other):
+        return inputs + ops.cast(other, "float32")  # PLANTED
+
+
+class AddsScaled(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.large = -1e9
+
+    def call(self, inputs, mask):
+        return inputs + self.large * ops.cast(mask, inputs.dtype)  # PLANTED
+
+
+class GivesWeight(layers.Layer):
+    def __init__(self, inner, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = inner
+
+    def build(self, input_shape):
+        self.mask = self.add_weight(shape=(WIDTH,), autocast=False, trainable=False, name="mask")
+
+    def call(self, inputs):
+        return self.inner(inputs, self.mask)
+
+
+def test_a_weight_as_argument_does_not_hide_a_conflict(half):
+    build = lambda: functional(GivesWeight(Adds(), name="outer"))  # noqa: E731 - a builder
+    check(audit(build), (Expected("AMP107", "outer/inner", planted=Adds),))
+
+
+def test_a_weight_as_argument_does_not_hide_a_constant():
+    keras.config.set_dtype_policy("mixed_float16")
+    report = audit(lambda: functional(GivesWeight(AddsScaled(), name="outer")))
+    check(report, (Expected("AMP204", "outer/inner", planted=AddsScaled, says=(r"-1e\+09",)),))
+
+
+# An error that float32 does not cure is looked into once, not once per level.
+
+
+class CountsAndFails(layers.Layer):
+    calls = 0
+
+    def call(self, inputs):
+        CountsAndFails.calls += 1
+        return tf.cast(inputs, tf.float16) * tf.ones((WIDTH,))
+
+
+class Nests(layers.Layer):
+    def __init__(self, depth, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = Nests(depth - 1) if depth else CountsAndFails()
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+class FailsDeepDown(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.nest, self.head = Nests(10), head()
+
+    def call(self, inputs):
+        return self.head(self.nest(inputs))
+
+
+def test_a_mistake_of_the_users_own_is_not_tried_at_every_level():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    CountsAndFails.calls = 0
+    with pytest.raises((TypeError, ValueError, tf.errors.InvalidArgumentError)):
+        audit(FailsDeepDown(), inputs=tf.TensorSpec([None, WIDTH]))
+    # Keras itself tries each level once while it builds; twice per level is 2**10.
+    assert CountsAndFails.calls < 100
+
+
+# Heads of more than one layer.
+
+
+def test_two_float32_heads_in_a_submodel_are_its_own_choice(half):
+    inner = keras.Input((WIDTH,))
+    heads = [layers.Dense(size, dtype="float32")(inner) for size in (2, 4)]
+    submodel = keras.Model(inner, heads, name="heads")
+    inputs = keras.Input((WIDTH,))
+    check(audit(keras.Model(inputs, submodel(layers.Dense(WIDTH)(inputs)))))
+
+
+# Python code that reads a sequence's length.
+
+
+class StepsThrough(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = layers.Dense(WIDTH), head()
+
+    def call(self, inputs):
+        hidden = self.first(inputs)
+        return self.head(sum(hidden[:, step] for step in range(ops.shape(inputs)[1])))
+
+
+def test_a_model_that_steps_through_a_sequence_is_traced_at_a_fixed_length(half):
+    report = audit(StepsThrough(), inputs=(None, None, WIDTH))
+    check(report)
+    assert report.remarks == ()
+
+
+def test_a_shared_layer_that_reverts_is_one_finding(half):
+    shared = layers.Lambda(lambda x: ops.multiply(x, np.float32(2)), name="shared")
+    inputs = keras.Input((WIDTH,))
+    hidden = shared(layers.Dense(WIDTH)(shared(inputs)))
+    check(audit(keras.Model(inputs, head()(hidden))), (Expected("AMP101", "shared"),))

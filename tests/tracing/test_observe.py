@@ -325,3 +325,19 @@ def test_a_class_method_patched_by_the_user_meanwhile_is_not_lost() -> None:
     with observing(recorder()):
         Mine.__call__ = lambda self, x: "mine"  # type: ignore[method-assign]
     assert Mine(2)(X) == "mine"
+
+
+def test_a_patch_that_somebody_else_installs_meanwhile_stays() -> None:
+    plain = keras.layers.Layer.__call__
+    try:
+        with observing(Recorder(None)):
+            watched = keras.layers.Layer.__call__
+
+            def foreign(layer: Any, *args: Any, **kwargs: Any) -> Any:
+                return watched(layer, *args, **kwargs)
+
+            keras.layers.Layer.__call__ = foreign
+        assert keras.layers.Layer.__call__ is foreign
+        assert keras.layers.ReLU()(np.ones(2, "float32")).shape == (2,)
+    finally:
+        keras.layers.Layer.__call__ = plain

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import tensorflow as tf
 
 from tf_amp_kit.tracing.model_graph import trace_modes
 from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.state import undisturbed
 
 L = keras.layers
 X = np.linspace(-1, 1, 32, dtype="float32").reshape(8, 4)
@@ -358,3 +361,35 @@ def test_a_layer_created_lazily_in_call_is_usable_afterwards(eager: bool) -> Non
     model = Lazy()
     look(model)
     assert model(X).shape == (8, 2)
+
+
+def test_another_thread_draws_on_from_tensorflows_sequence() -> None:
+    tf.random.set_seed(5)
+    expected = float(tf.random.uniform(()))
+    tf.random.set_seed(5)
+    drawn: list[float] = []
+    with undisturbed(LayerPaths(keras.Sequential([keras.Input((2,)), L.ReLU()]))):
+        thread = threading.Thread(target=lambda: drawn.append(float(tf.random.uniform(()))))
+        thread.start()
+        thread.join()
+    assert drawn == [expected]
+
+
+class Queues(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recent = collections.deque([1], maxlen=3)
+        self.totals = np.zeros(2)
+
+    def call(self, inputs: Any) -> Any:
+        self.recent.append(2)
+        self.totals += 1
+        return inputs
+
+
+def test_queues_and_arrays_stay() -> None:
+    model = Queues()
+    model(X)
+    trace_modes(model, inputs=X)
+    assert list(model.recent) == [1, 2]
+    assert model.totals.tolist() == [1, 1]

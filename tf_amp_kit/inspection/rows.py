@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tf_amp_kit.formats import is_float, is_half
 from tf_amp_kit.inspection.findings import Finding
@@ -10,6 +11,9 @@ from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.inspection.products import PRODUCT_TYPES
 from tf_amp_kit.inspection.report import LayerRow
 from tf_amp_kit.tracing.records import LayerCall, LayerFacts, Operation
+
+# Findings whose `affects` are float32 layers, rather than what float32 gets to.
+_TELLING: Final = ("AMP103", "AMP104")
 
 
 def layer_rows(inquiries: Sequence[Inquiry], findings: Sequence[Finding]) -> tuple[LayerRow, ...]:
@@ -31,7 +35,7 @@ def layer_rows(inquiries: Sequence[Inquiry], findings: Sequence[Finding]) -> tup
                 calls.setdefault(call.path, []).append((inquiry, call))
     # What another finding explains is neither chosen nor designed.
     told = {one.path for one in findings if one.severity != "note"}
-    told |= {path for one in findings if one.code == "AMP104" for path in one.affects}
+    told |= {path for one in findings if one.code in _TELLING for path in one.affects}
     untold = set(facts) | set(calls) if is_half(inquiries[0].precision) else set()
     return tuple(
         _row(path, facts.get(path), calls.get(path, []), findings, is_untold=path in untold - told)

@@ -120,14 +120,20 @@ def describe(error: BaseException) -> Clash:
 
 def _with_dtypes(error: BaseException) -> BaseException:
     """Looks behind an error that hides the one about dtypes."""
+    telling = (
+        one for one in chain_of(error) if len(set(_DTYPE_PATTERN.findall(_message(one)))) >= 2
+    )
+    return next(telling, error)
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """Yields an error, and those that it was raised from or during the handling of."""
     current: BaseException | None = error
     while current is not None:
-        if len(set(_DTYPE_PATTERN.findall(_message(current)))) >= 2:
-            return current
+        yield current
         current = current.__cause__ or (
             None if current.__suppress_context__ else current.__context__
         )
-    return error
 
 
 def _message(error: BaseException) -> str:

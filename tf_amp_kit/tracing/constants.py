@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import inspect
 import linecache
+import types
 from collections import defaultdict
 from functools import cache
 from typing import Any, Final
@@ -25,51 +26,53 @@ from tf_amp_kit.tracing import conflicts
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.observe import observing
 from tf_amp_kit.tracing.reading import GraphReader, layer_calls
-from tf_amp_kit.tracing.recorder import OpenCall, Recorder
+from tf_amp_kit.tracing.recorder import OpenCall, Recorder, is_plain_tensor
 from tf_amp_kit.tracing.records import Constant, LayerCall, Operation
 from tf_amp_kit.tracing.source import Source
 
 _RETRACE_ERRORS: Final = (*conflicts.POSSIBLE_ERRORS, AttributeError, RuntimeError, IndexError)
 
-# Where a constant stands: layer path, file, line.
-_Place = tuple[str, str, int]
+# Where a constant stands: file and line.
+_Line = tuple[str, int]
+# What layers of one kind hold in float32: their scalar constants by line.
+Probes = dict[Any, dict[_Line, list[float]]]
 
 
-def changed_constants(trace: ModelTrace, recorder: Recorder) -> ModelTrace:
+def changed_constants(trace: ModelTrace, recorder: Recorder, probes: Probes) -> ModelTrace:
     """Adds the constants to a trace that are not what the code says.
 
     Args:
         trace: A trace without constants.
         recorder: The record of its calls, with the layers themselves.
+        probes: What float32 traces of single layers showed; filled here. Layers of
+            one class with the same numbers and the same inputs need only one.
 
     Returns:
         The trace with `constants`. A true 0, 1 or infinity is not among them.
     """
-    retraced: dict[int, dict[_Place, list[float]]] = {}
     found = []
-    for place, suspects in _suspects(trace).items():
+    for (index, file, line), suspects in _suspects(trace).items():
         for position, (op, value, known) in enumerate(suspects):
             if value is None:
                 continue
             intended = known
             if intended is None:
                 intended = _from_line(trace.source(op), value, trace.tensors[op.outputs[0]].dtype)
-            if intended is None and op.call >= 0:
-                if op.call not in retraced:
-                    retraced[op.call] = _retrace(recorder, trace, op.call)
-                others = retraced[op.call].get(place, [])
+            if intended is None:
+                probe = _probe(recorder, recorder.calls[index], trace.training, probes)
+                others = probe.get((file, line), [])
                 intended = others[position] if len(others) == len(suspects) else value
-            if intended is not None and intended != value:
+            if intended != value:
                 found.append(Constant(op.index, value, intended))
     return dataclasses.replace(trace, constants=tuple(found))
 
 
 def _suspects(
     trace: ModelTrace,
-) -> dict[_Place, list[tuple[Operation, float | None, float | None]]]:
-    """Groups half constants by place: the operation, its value if it is suspect,
+) -> dict[tuple[int, str, int], list[tuple[Operation, float | None, float | None]]]:
+    """Groups half constants by call and line: the operation, its value if it is suspect,
     and the value that was meant if the trace knows it already."""
-    groups: dict[_Place, list[tuple[Operation, float | None, float | None]]] = defaultdict(list)
+    groups: dict[Any, list[tuple[Operation, float | None, float | None]]] = defaultdict(list)
     for op in trace.live:
         call = trace.call_of(op)
         if call is None or call.is_conflicted or not op.outputs:
@@ -79,10 +82,10 @@ def _suspects(
             continue
         if op.type == "Const":
             value = _suspect_value(op, call)
-            if value is not None or _is_scalar(trace, op):
-                groups[_place(trace, op, call)].append((op, value, None))
+            if value is not None or _is_scalar(op):
+                groups[(call.index, *_line(trace, op))].append((op, value, None))
         elif op.type == "Cast" and (cast := _cast_constant(trace, op, dtype)):
-            groups[(*_place(trace, op, call)[:2], -op.index)].append((op, *cast))
+            groups[(call.index, "", -op.index)].append((op, *cast))
     return groups
 
 
@@ -114,13 +117,14 @@ def _cast_constant(trace: ModelTrace, op: Operation, dtype: str) -> tuple[float,
     return (float(values[first[0]]), float(meant[first[0]])) if first.size else None
 
 
-def _is_scalar(trace: ModelTrace, op: Operation) -> bool:
-    return trace.tensors[op.outputs[0]].shape == ()
+def _is_scalar(op: Operation) -> bool:
+    array = op.constant()
+    return array is not None and array.size == 1
 
 
-def _place(trace: ModelTrace, op: Operation, call: LayerCall) -> _Place:
+def _line(trace: ModelTrace, op: Operation) -> _Line:
     source = trace.source(op)
-    return (call.path, source.file if source else "", source.line if source else 0)
+    return (source.file, source.line) if source else ("", 0)
 
 
 def _from_line(source: Source | None, value: float, dtype: str) -> float | None:
@@ -171,71 +175,88 @@ def _constant_value(node: ast.AST) -> float | None:
     return None
 
 
-def _retrace(recorder: Recorder, trace: ModelTrace, index: int) -> dict[_Place, list[float]]:
-    """Traces one layer in float32, and lists its scalar constants by place."""
-    with contextlib.suppress(*_RETRACE_ERRORS):
-        return _float32_constants(recorder, recorder.calls[index], trace.training)
-    return {}
-
-
-def _float32_constants(
-    recorder: Recorder, call: OpenCall, training: bool | None
-) -> dict[_Place, list[float]]:
-    inner = Recorder(recorder.paths, continue_in_float32=False)
+def _probe(
+    recorder: Recorder, call: OpenCall, training: bool | None, probes: Probes
+) -> dict[_Line, list[float]]:
+    """Traces one layer in float32, unless one of its kind was, and lists its constants."""
     args, kwargs = call.arguments
-    takes_training = isinstance(call.layer, keras.layers.Layer) and (
-        "training" in inspect.signature(call.layer.call).parameters
+    layer = call.layer
+    takes_training = isinstance(layer, keras.layers.Layer) and (
+        "training" in inspect.signature(layer.call).parameters
     )
     if takes_training and training is not None:
         kwargs = {"training": training, **kwargs}
     flat = tf.nest.flatten((args, kwargs), expand_composites=True)
-    slots = [i for i, value in enumerate(flat) if tf.is_tensor(value)]
-    specs = [_float32_spec(flat[i]) for i in slots]
+    kind = _kind(layer, flat)
+    if kind not in probes:
+        probes[kind] = {}
+        with contextlib.suppress(*_RETRACE_ERRORS):
+            inner = Recorder(recorder.paths, continue_in_float32=False)
+            graph = _trace_alone(layer, (args, kwargs), flat, inner)
+            probes[kind] = _scalars_by_line(GraphReader(graph, inner.calls), inner)
+    return probes[kind]
 
-    def run(*tensors: Any) -> Any:
+
+def _kind(layer: Any, flat: list[Any]) -> Any:
+    """Returns what layers have in common whose constants are the same."""
+    own = {name: value for name, value in vars(layer).items() if name not in ("build", "quantize")}
+    numbers = tuple((n, v) for n, v in own.items() if isinstance(v, int | float | np.generic))
+    functions = tuple(id(v) for v in own.values() if isinstance(v, types.FunctionType))
+    inputs = tuple(
+        str(_float32_spec(value)) if is_plain_tensor(value) else repr(value) for value in flat
+    )
+    return type(layer), numbers, functions, inputs
+
+
+def _trace_alone(
+    layer: Any, arguments: tuple[Any, Any], flat: list[Any], recorder: Recorder
+) -> Any:
+    """Traces one call in float32, with placeholders for its tensors."""
+    slots = [i for i, value in enumerate(flat) if is_plain_tensor(value)]
+
+    def run(*tensors: Any) -> None:
         values = list(flat)
         for slot, tensor in zip(slots, tensors, strict=True):
             values[slot] = tensor
-        new_args, new_kwargs = tf.nest.pack_sequence_as(
-            (args, kwargs), values, expand_composites=True
-        )
-        with observing(inner), _keras.half_layers_compute_in("float32"):
-            return call.layer(*new_args, **new_kwargs)
+        args, kwargs = tf.nest.pack_sequence_as(arguments, values, expand_composites=True)
+        with observing(recorder), _keras.half_layers_compute_in("float32"):
+            layer(*args, **kwargs)
 
-    graph = _keras.trace_to_graph(run, specs, {})
-    reader = GraphReader(graph, inner.calls)
-    calls = layer_calls(inner, reader)
-    outputs = [key for one in calls[:1] for key in one.outputs]
+    return _keras.trace_to_graph(run, [_float32_spec(flat[i]) for i in slots], {})
+
+
+def _scalars_by_line(reader: GraphReader, recorder: Recorder) -> dict[_Line, list[float]]:
+    """Lists the constants that the outermost call made itself, in order."""
+    calls = layer_calls(recorder, reader)
     trace = ModelTrace(
-        training=training,
+        training=None,
         is_eager=False,
         layers=(),
         calls=calls,
         operations=tuple(reader.operations),
         tensors=tuple(reader.tensors),
         inputs={},
-        outputs={str(key): key for key in outputs},
+        outputs={str(key): key for key in calls[0].outputs},
     )
-    places: dict[_Place, list[float]] = defaultdict(list)
+    lines: dict[_Line, list[float]] = defaultdict(list)
     for op in trace.live:
-        array = op.constant()
-        owner = trace.call_of(op)
-        if array is None or owner is None or array.dtype.kind != "f":
+        array = op.constant() if op.call == 0 else None
+        # An array counts only where half precision would make it infinite.
+        if array is None or array.dtype.kind != "f" or not (array.size == 1 or _is_large(array)):
             continue
-        if not _is_scalar(trace, op) and array.size > 1 and not np.isfinite(array).all():
-            continue
-        path = call.path if owner.index == 0 else owner.path
-        source = trace.source(op)
-        value = _extreme(array)
-        if value is not None:
-            key = (path, source.file if source else "", source.line if source else 0)
-            places[key].append(value)
-    return places
+        lines[_line(trace, op)].append(_extreme(array))
+    return lines
 
 
-def _extreme(array: Any) -> float | None:
-    if array.size == 0:
-        return None
+def _is_large(array: Any) -> bool:
+    return (
+        bool(array.size)
+        and bool(np.isfinite(array).all())
+        and bool(np.isinf(round_trip(array, "float16")).any())
+    )
+
+
+def _extreme(array: Any) -> float:
     values = array.ravel()
     # By way of the shortest decimal: 1e-8, as written, and not 9.99999993922529e-09.
     return float(str(values[np.argmax(np.abs(values))]))

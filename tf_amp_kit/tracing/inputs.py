@@ -12,7 +12,13 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tf_amp_kit import _keras
-from tf_amp_kit.data import first_inputs, input_specs, with_batch_size, with_float_dtype
+from tf_amp_kit.data import (
+    first_inputs,
+    input_specs,
+    with_batch_size,
+    with_fixed_shape,
+    with_float_dtype,
+)
 from tf_amp_kit.errors import InputsError, ModelError
 from tf_amp_kit.tracing.numbering import keyed_leaves
 
@@ -51,7 +57,8 @@ def candidate_specs(model: Any, inputs: Any) -> Iterator[CallSpecs]:
 
     Given inputs and the inputs of graph models have dtypes. A subclassed model
     remembers only the shapes that it was built with: they are tried as float32
-    first, then as int32. Last comes a fixed batch size, for models that read it.
+    first, then as int32. Last come a fixed batch size, and fixed dimensions, for
+    models that read them.
 
     Args:
         model: A Keras model.
@@ -70,6 +77,7 @@ def candidate_specs(model: Any, inputs: Any) -> Iterator[CallSpecs]:
     if not specs.dtypes_are_known:
         yield specs.map(with_float_dtype, "int32")
     yield specs.map(with_batch_size, 2)
+    yield specs.map(with_fixed_shape, 2)
 
 
 def knows_inputs(model: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from tf_amp_kit import _keras
 from tf_amp_kit.data import tiny_batch
 from tf_amp_kit.tracing import conflicts
-from tf_amp_kit.tracing.constants import changed_constants
+from tf_amp_kit.tracing.constants import Probes, changed_constants
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs, knows_inputs
 from tf_amp_kit.tracing.model_check import check_keras_model
@@ -91,13 +91,15 @@ def trace_modes(
     facts = layer_facts(paths)
     wanted = list(modes) if accepts_training(model) else [None]
     traces = []
+    probes: Probes = {}
     for training in wanted:
         known = paths.copy()
         # NumPy warns where a constant overflows: that is a finding, with its line.
         with np.errstate(over="ignore"):
             one = _observe(model, known, candidates, inputs, training)
             with undisturbed(paths):
-                traces.append(_freeze(one, known, facts, training))
+                trace = _freeze(one, known, facts, training)
+                traces.append(changed_constants(trace, one.recorder, probes))
     return tuple(traces)
 
 
@@ -168,7 +170,7 @@ def _training(training: bool | None) -> dict[str, bool]:
 def _freeze(
     one: _Pass, paths: LayerPaths, facts: tuple[LayerFacts, ...], training: bool | None
 ) -> ModelTrace:
-    trace = ModelTrace(
+    return ModelTrace(
         training=training,
         is_eager=isinstance(one.reader, EagerReader),
         why_eager=one.why_eager,
@@ -182,7 +184,6 @@ def _freeze(
         conflicts=_conflicts(one.recorder, paths),
         losses=added_losses(one.recorder, one.reader),
     )
-    return changed_constants(trace, one.recorder)
 
 
 def _conflicts(recorder: Recorder, paths: LayerPaths) -> tuple[Conflict, ...]:

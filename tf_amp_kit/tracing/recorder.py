@@ -72,6 +72,7 @@ class Recorder:
         self._stack: list[OpenCall] = []
         self._in_float32 = False
         self._widening: int | None = None
+        self._hopeless: Exception | None = None
         # Tensors that a retried call got in float32, with what they are in half.
         self._narrow_twins: dict[int, tuple[Any, Any]] = {}
 
@@ -87,7 +88,8 @@ class Recorder:
             try:
                 call.outputs = original(operation, *args, **kwargs)
             except conflicts.POSSIBLE_ERRORS as error:
-                if self._in_float32 or not self.continue_in_float32:
+                may_retry = self.continue_in_float32 and not self._in_float32
+                if not may_retry or any(one is self._hopeless for one in conflicts.chain_of(error)):
                     raise
                 call.outputs = self._run_in_float32(call, error, original)
             return self._handed_up(call)
@@ -164,7 +166,9 @@ class Recorder:
                 outputs = original(call.layer, *args, **kwargs)
                 break
         else:
-            raise error from None  # in float32 as well: half is not the cause
+            # In float32 as well: half is not the cause, and no outer call need try.
+            self._hopeless = error
+            raise error from None
         call.is_conflicted = True
         self.conflicts.append((call.layer, clash))
         return map_tensors(outputs, lambda value: self._as_in_half(call, value))
@@ -205,8 +209,13 @@ class Recorder:
 def map_tensors(structure: Any, change: Callable[[Any], Any]) -> Any:
     """Applies a function to the tensors in a structure, symbolic inputs of Keras aside."""
     return tf.nest.map_structure(
-        lambda value: change(value) if tf.is_tensor(value) else value, structure
+        lambda value: change(value) if is_plain_tensor(value) else value, structure
     )
+
+
+def is_plain_tensor(value: Any) -> bool:
+    """Tells whether this is a tensor and no variable, which TensorFlow takes for one."""
+    return tf.is_tensor(value) and not isinstance(value, keras.Variable | tf.Variable)
 
 
 def widened(value: Any) -> Any:

@@ -9,6 +9,9 @@ from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.tracing.records import LayerFacts
 
+# Weighted layers that a head has, unless there are more outputs than that.
+_LARGEST_HEAD: Final = 2
+
 _FIX: Final = (
     "Build it after the precision is set, in the same thread: a policy belongs to one thread, "
     "`clear_session()` resets it, and a `dtype=` on a model does not reach its layers. A file "
@@ -23,8 +26,11 @@ def stale_models(inquiry: Inquiry) -> Iterator[Finding]:
         return
     if not _any_as_asked(inquiry, weighted):
         root = inquiry.trace.layers[0]
-        others = any(call.compute_dtype == inquiry.precision for call in inquiry.half_layer_calls)
-        if not (others and _is_head(inquiry, weighted[0], weighted)):
+        others = any(
+            call.kind == "layer" and call.compute_dtype == inquiry.precision
+            for call in inquiry.trace.calls
+        )
+        if not (others and _is_head(inquiry, weighted)):
             yield _finding(inquiry, root, weighted)
         return
     reported: list[str] = []
@@ -32,7 +38,7 @@ def stale_models(inquiry: Inquiry) -> Iterator[Finding]:
         if not facts.is_model or not facts.path or any(_is_below(facts, p) for p in reported):
             continue
         inside = [other for other in weighted if _is_below(other, facts.path)]
-        if inside and not _any_as_asked(inquiry, inside) and not _is_head(inquiry, facts, inside):
+        if inside and not _any_as_asked(inquiry, inside) and not _is_head(inquiry, inside):
             reported.append(facts.path)
             yield _finding(inquiry, facts, inside)
 
@@ -45,15 +51,14 @@ def _is_below(facts: LayerFacts, path: str) -> bool:
     return facts.path == path or facts.path.startswith(f"{path}/")
 
 
-def _is_head(inquiry: Inquiry, facts: LayerFacts, inside: list[LayerFacts]) -> bool:
-    """Tells a head that is float32 by its own choice: one layer, right at the end."""
+def _is_head(inquiry: Inquiry, inside: list[LayerFacts]) -> bool:
+    """Tells a head that is float32 by its own choice: few layers, right at the end."""
     reaching = inquiry.flow.reaching_outputs
-    return len(inside) == 1 and any(
-        key in reaching
-        for call in inquiry.trace.calls
-        if call.path == facts.path
-        for key in call.outputs
-    )
+    ending = {
+        call.path for call in inquiry.trace.calls if any(key in reaching for key in call.outputs)
+    }
+    is_small = len(inside) <= max(_LARGEST_HEAD, len(inquiry.trace.outputs))
+    return is_small and all(facts.path in ending for facts in inside)
 
 
 def _finding(inquiry: Inquiry, facts: LayerFacts, inside: list[LayerFacts]) -> Finding:
