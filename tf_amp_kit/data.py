@@ -281,6 +281,7 @@ def _filler(spec: Any, size: int) -> Any:
         values = tf.zeros([size, *rows, *inner], spec.dtype)
         return tf.RaggedTensor.from_tensor(values, ragged_rank=spec.ragged_rank)
     shape = _fixed_shape(spec.shape, size)
+    shape[:1] = [min(length, size) for length in shape[:1]]
     if isinstance(spec, tf.SparseTensorSpec):
         return tf.sparse.from_dense(tf.ones(shape, spec.dtype))
     if spec.dtype == tf.string:

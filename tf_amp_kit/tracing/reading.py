@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any, Final
 
 import keras
@@ -12,9 +11,9 @@ import tensorflow as tf
 from tf_amp_kit import _keras
 from tf_amp_kit.tracing.numbering import Reader, numbers
 from tf_amp_kit.tracing.observe import written_at
+from tf_amp_kit.tracing.raw import EagerRaw, GraphRaw
 from tf_amp_kit.tracing.recorder import OpenCall, Recorder
 from tf_amp_kit.tracing.records import AddedLoss, LayerCall, Operation, Tensor
-from tf_amp_kit.tracing.source import Frame, frames_of
 
 #: Attributes that name a body, by the number of inputs that are the call's own.
 _BODY_ATTRIBUTES: Final = {"cond": 0, "body": 0, "then_branch": 1, "else_branch": 1, "f": 0}
@@ -70,8 +69,7 @@ class GraphReader:
                     call=call,
                     inputs=inputs,
                     outputs=tuple(self._number_of(tensor) for tensor in raw.outputs),
-                    get_frames=_frames_getter(raw),
-                    get_attribute=_attribute_getter(raw),
+                    raw=GraphRaw(raw),
                     bodies=bodies,
                 )
             )
@@ -167,7 +165,6 @@ class EagerReader:
             self._numbers[id(value)] = len(self.tensors)
             keys.append(len(self.tensors))
             self.tensors.append(_tensor(value))
-        stack = _keras.stack_frames()
         self.operations.append(
             Operation(
                 index=len(self.operations),
@@ -175,8 +172,7 @@ class EagerReader:
                 call=self._recorder.current,
                 inputs=inputs,
                 outputs=tuple(keys),
-                get_frames=cache(lambda: frames_of(stack)),
-                get_attribute=attributes.get,
+                raw=EagerRaw(_keras.stack_frames(), attributes),
             )
         )
 
@@ -251,24 +247,9 @@ def _is_small_constant(value: Any) -> bool:
 def _body_names(raw: Any) -> list[tuple[str, int]]:
     if raw.type in ("Case", "StatelessCase"):
         return [(branch.name, 1) for branch in raw.get_attr("branches")]
-    get = _attribute_getter(raw)
+    get = GraphRaw(raw).attribute
     found = [(get(name), skipped) for name, skipped in _BODY_ATTRIBUTES.items()]
     return [(function.name, skipped) for function, skipped in found if function is not None]
-
-
-def _frames_getter(raw: Any) -> Callable[[], Sequence[Frame]]:
-    return cache(lambda: frames_of(raw.traceback))
-
-
-def _attribute_getter(raw: Any) -> Callable[[str], Any]:
-    def get(name: str) -> Any:
-        try:
-            value = raw.get_attr(name)
-        except ValueError:
-            return None
-        return tf.make_ndarray(value) if type(value).__name__ == "TensorProto" else value
-
-    return get
 
 
 __all__ = [

@@ -7,7 +7,7 @@ included, so that a value can be followed across layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tf_amp_kit.formats import is_half, width
+from tf_amp_kit.tracing.raw import Raw
 from tf_amp_kit.tracing.source import Frame, Source
 
 #: Operations that give a value on as it is, or only change its shape.
@@ -33,7 +34,7 @@ PASSING_TYPES: Final = frozenset(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A value of the trace.
 
@@ -51,7 +52,7 @@ class Tensor:
         return width(self.dtype) > 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One operation of the trace.
 
@@ -63,8 +64,7 @@ class Operation:
         outputs: Numbers of the tensors that it makes.
         bodies: For loops, branches and function calls: what each output may
             come from inside, as tensor numbers.
-        get_frames: Returns the traceback of the creation.
-        get_attribute: Returns an attribute by name, or None.
+        raw: Where its traceback and attributes are read from.
     """
 
     index: int
@@ -72,14 +72,21 @@ class Operation:
     call: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    get_frames: Callable[[], Sequence[Frame]] = field(repr=False, compare=False)
-    get_attribute: Callable[[str], Any] = field(repr=False, compare=False)
+    raw: Raw = field(repr=False, compare=False)
     bodies: tuple[tuple[int, ...], ...] = ()
 
     @property
     def is_passing(self) -> bool:
         """Whether it only hands its first input on."""
         return self.type in PASSING_TYPES
+
+    def get_frames(self) -> Sequence[Frame]:
+        """Returns the traceback of the creation, outermost first."""
+        return self.raw.frames()
+
+    def get_attribute(self, name: str) -> Any:
+        """Returns an attribute by name, or None."""
+        return self.raw.attribute(name)
 
     def constant(self) -> NDArray[Any] | None:
         """Returns the value of a constant operation, else None."""

@@ -1,0 +1,74 @@
+"""What is read from an operation only when somebody asks: its traceback and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tf_amp_kit.tracing.source import Frame, frames_of
+
+
+class Raw(Protocol):
+    """An operation as TensorFlow has it, of a graph or of an eager run."""
+
+    def frames(self) -> Sequence[Frame]:
+        """Returns the traceback of the creation, outermost first."""
+
+    def attribute(self, name: str) -> Any:
+        """Returns an attribute by name, or None."""
+
+
+class GraphRaw:
+    """An operation of a graph.
+
+    Args:
+        operation: The `tf.Operation`.
+    """
+
+    __slots__ = ("_frames", "_operation")
+
+    def __init__(self, operation: Any) -> None:
+        self._operation = operation
+        self._frames: Sequence[Frame] | None = None
+
+    def frames(self) -> Sequence[Frame]:
+        """Returns the traceback of the creation, outermost first."""
+        if self._frames is None:
+            self._frames = frames_of(self._operation.traceback)
+        return self._frames
+
+    def attribute(self, name: str) -> Any:
+        """Returns an attribute by name, or None; tensors as arrays."""
+        try:
+            value = self._operation.get_attr(name)
+        except ValueError:
+            return None
+        return tf.make_ndarray(value) if type(value).__name__ == "TensorProto" else value
+
+
+class EagerRaw:
+    """An operation that ran eagerly.
+
+    Args:
+        stack: The stack at that time, as `_keras.stack_frames` gives it.
+        attributes: The attributes by name.
+    """
+
+    __slots__ = ("_attributes", "_frames", "_stack")
+
+    def __init__(self, stack: Any, attributes: Mapping[str, Any]) -> None:
+        self._stack = stack
+        self._frames: Sequence[Frame] | None = None
+        self._attributes = attributes
+
+    def frames(self) -> Sequence[Frame]:
+        """Returns the traceback of the creation, outermost first."""
+        if self._frames is None:
+            self._frames = frames_of(self._stack)
+        return self._frames
+
+    def attribute(self, name: str) -> Any:
+        """Returns an attribute by name, or None."""
+        return self._attributes.get(name)
