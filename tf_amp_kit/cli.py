@@ -25,6 +25,8 @@ EXIT_FINDINGS: Final = 1
 EXIT_USAGE: Final = 2
 
 _LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
+# Warnings and below are left out.
+_QUIET: Final = "2"
 
 _plain_format: Final = warnings.formatwarning
 
@@ -80,11 +82,11 @@ def _format_warning(
 def _import_tensorflow() -> None:
     """Imports TensorFlow without the lines that it logs before it reads its log level.
 
-    They would drown an error that is one line. Who sets the log level sees them.
+    They would drown an error that is one line. Who sets a talkative level sees them.
     """
-    if "tensorflow" in sys.modules or _LOG_LEVEL in os.environ:
+    wants_them = os.environ.setdefault(_LOG_LEVEL, _QUIET) < _QUIET
+    if "tensorflow" in sys.modules or wants_them:
         return
-    os.environ[_LOG_LEVEL] = "2"
     sys.stderr.flush()
     # By descriptor, because the lines come from C++ and pass `sys.stderr` by.
     stderr = os.dup(2)

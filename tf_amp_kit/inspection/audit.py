@@ -77,7 +77,8 @@ def audit_layer_dtypes(
     Example:
 
     >>> import keras
-    >>>     >>> class Scale(keras.layers.Layer):
+    >>> import numpy as np
+    >>> class Scale(keras.layers.Layer):
     ...     def call(self, inputs):
     ...         return keras.ops.multiply(inputs, np.float32(2))
     >>> policy = keras.config.dtype_policy()
