@@ -285,3 +285,104 @@ def test_a_model_that_is_mostly_float32_is_remarked_on(half):
     keras.config.set_dtype_policy(f"mixed_{half}")
     report = audit(keras.Model(inputs, layers.Dense(WIDTH)(hidden)))
     assert "2 of 3 layers with weights compute in float32." in report.remarks
+
+
+# Two mistakes that meet do not excuse each other.
+
+
+class CastsUp(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = layers.Dense(WIDTH)
+
+    def call(self, inputs):
+        return ops.cast(self.inner(inputs), "float32")  # PLANTED
+
+
+class ReadsWide(layers.Layer):
+    def build(self, input_shape):
+        self.table = self.add_weight(shape=(WIDTH,), autocast=False, name="table")
+
+    def call(self, inputs):
+        return ops.convert_to_tensor(self.table)[None]
+
+
+class AddsUp(keras.Model):
+    def __init__(self, one, other):
+        super().__init__()
+        self.one, self.other = one, other
+        self.middle, self.head = layers.Dense(WIDTH), head()
+
+    def call(self, inputs):
+        return self.head(self.middle(self.one(inputs) + self.other(inputs)))
+
+
+@pytest.mark.parametrize("make", [CastsUp, ReadsWide])
+def test_two_reverting_layers_whose_outputs_meet_are_both_told(make, half):
+    report = audit(AddsUp(make(), make()), inputs=(None, WIDTH))
+    assert {one.path for one in found(report, "AMP101")} == {"one", "other"}
+
+
+class AddsTable(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table = ReadsWide()
+
+    def call(self, inputs):
+        return ops.add(inputs, self.table(inputs))
+
+
+def test_a_layer_that_adds_a_wide_table_is_not_blamed_for_it(half):
+    report = audit(functional(AddsTable(name="outer")))
+    assert [one.path for one in found(report, "AMP101")] == ["outer/table"]
+
+
+# Layers of one class are of one kind only if all that they hold is the same.
+
+
+class AddsSmall(layers.Layer):
+    def __init__(self, config, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+
+    def call(self, inputs):
+        return inputs / (ops.std(inputs, -1, keepdims=True) + self.config["small"])
+
+
+@pytest.mark.parametrize("order", [("bad", "fine"), ("fine", "bad")])
+def test_layers_of_one_class_with_other_settings_are_told_apart(order):
+    keras.config.set_dtype_policy("mixed_float16")
+    small = {"bad": 1e-9, "fine": 0.0}
+    made = [AddsSmall({"small": small[name]}, name=name) for name in order]
+    report = audit(keras.Sequential([keras.Input((WIDTH,)), *made, head()]))
+    assert [one.path for one in found(report, "AMP205")] == ["bad"]
+
+
+# What a conflict widens for the sake of looking is not the sublayers' doing.
+
+
+class Doubles(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+
+    def call(self, inputs):
+        return inputs * 2
+
+
+class ClashesAround(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.first, self.doubles = layers.Dense(WIDTH), Doubles()
+
+    def build(self, input_shape):
+        self.first.build(input_shape)
+
+    def call(self, inputs):
+        return self.doubles(self.first(inputs)) * tf.ones((1, WIDTH))  # PLANTED
+
+
+def test_a_sublayer_of_a_conflict_gets_what_it_would_have_got(half):
+    check(
+        audit(lambda: functional(ClashesAround(name="fault"))),
+        (Expected("AMP107", "fault", planted=ClashesAround),),
+    )

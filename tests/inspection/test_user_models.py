@@ -271,11 +271,43 @@ def test_a_float32_mask_that_is_cast_overflows_float16_only(layer, half):
     check(audit(functional(layer(name="fault"))), expected if half == "float16" else ())
 
 
+class CombinesMasks(layers.Layer):
+    def call(self, inputs):
+        padding = ops.cast(ops.equal(ops.sum(inputs, -1), 0), "float32")[:, None]
+        ahead = 1 - ops.triu(ops.ones((WIDTH, WIDTH)), 1)[0]
+        mask = ops.maximum(padding, ahead) * -1e9  # PLANTED
+        return inputs + ops.cast(mask, inputs.dtype)
+
+
+class MasksBetweenLayers(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.add, self.head = layers.Dense(WIDTH), layers.Add(), head()
+
+    def call(self, inputs):
+        mask = (1.0 - ops.tril(ops.ones((WIDTH, WIDTH))))[None, 0] * -1e9  # PLANTED
+        return self.head(self.add([self.first(inputs), mask]))
+
+
+def test_a_combined_mask_overflows_float16(half):
+    expected = (Expected("AMP204", "fault", planted=CombinesMasks),)
+    report = audit(functional(CombinesMasks(name="fault")))
+    check(report, expected if half == "float16" else ())
+
+
+def test_a_mask_that_a_built_in_layer_casts_overflows_all_the_same():
+    keras.config.set_dtype_policy("mixed_float16")
+    report = audit(MasksBetweenLayers(), inputs=(None, WIDTH))
+    check(report, (Expected("AMP204", "", planted=MasksBetweenLayers),))
+
+
 class CastsScaled(layers.Layer):
     """A large factor for values of any size: nobody knows whether that overflows."""
 
     def call(self, inputs):
-        return ops.cast(ops.cast(inputs, "float32") * 1e6 / 1e6, inputs.dtype)
+        switch = ops.cast(inputs > 0, "float32")
+        small = switch * 1e9 * -1.0 * 1e-6
+        return ops.cast(ops.cast(inputs, "float32") * 1e6 / 1e6 + small, inputs.dtype)
 
 
 def test_a_large_factor_of_data_is_no_mask(half):

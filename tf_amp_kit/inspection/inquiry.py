@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,7 +58,7 @@ class Inquiry(View):
         found = []
         for reversion in self.reversions:
             others = self.layer_roots - reversion.own
-            doing = frozenset(r for r in reversion.own if not self._meets(r, others))
+            doing = frozenset(r for r in reversion.own if not self._is_consequence(r, others))
             if doing:
                 found.append((reversion, doing))
         return tuple(found)
@@ -90,7 +90,12 @@ class Inquiry(View):
                 and op.index in self._escaping
                 and self._is_between_layers(op)
             )
-            if is_candidate and not self._is_consequence(op, found) and not self._is_meant(op):
+            earlier = {*found, *self.layer_roots}
+            if (
+                is_candidate
+                and not self._is_consequence(op.index, earlier)
+                and not self._is_meant(op)
+            ):
                 found.append(op.index)
         return tuple(found)
 
@@ -140,17 +145,20 @@ class Inquiry(View):
         # Without a line it is Keras that fits an input to a nested model.
         return call.kind == "operation" or self.trace.source(op) is not None
 
-    def _is_consequence(self, op: Operation, found: Iterable[int]) -> bool:
-        """Tells whether a tensor is only widened to meet one that was before."""
-        return self._meets(op.index, {*found, *self.layer_roots})
+    def _is_consequence(self, root: int, others: AbstractSet[int]) -> bool:
+        """Tells whether a value is only wide to meet one that was wide before.
 
-    def _meets(self, root: int, others: AbstractSet[int]) -> bool:
-        """Tells whether what uses a root also uses what comes from others."""
-        outputs = self.flow.operation(root).outputs
+        What somebody cast up in so many words, or read wide from a weight, is no
+        consequence of anything.
+        """
+        op = self.flow.operation(root)
+        if op.type == "ReadVariableOp" or (self.flow.is_upcast(op) and self.is_explicit(op)):
+            return False
         return any(
             self.flow.roots.get(key, frozenset()) & others
-            for user in self.flow.users(outputs[0])
-            for key in user.outputs
+            for user in self.flow.users(op.outputs[0])
+            for key in user.inputs
+            if key != op.outputs[0]
         )
 
     def _is_unmeant(self, reversion: Reversion) -> bool:

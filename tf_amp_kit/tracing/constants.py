@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import inspect
 import linecache
-import types
 from collections import defaultdict
 from functools import cache
 from typing import Any, Final
@@ -199,13 +198,32 @@ def _probe(
 
 def _kind(layer: Any, flat: list[Any]) -> Any:
     """Returns what layers have in common whose constants are the same."""
-    own = {name: value for name, value in vars(layer).items() if name not in ("build", "quantize")}
-    numbers = tuple((n, v) for n, v in own.items() if isinstance(v, int | float | np.generic))
-    functions = tuple(id(v) for v in own.values() if isinstance(v, types.FunctionType))
+    own = {name: value for name, value in vars(layer).items() if name not in _base_attributes()}
+    attributes = tuple((name, _fingerprint(value)) for name, value in own.items())
     inputs = tuple(
         str(_float32_spec(value)) if is_plain_tensor(value) else repr(value) for value in flat
     )
-    return type(layer), numbers, functions, inputs
+    return type(layer), attributes, inputs
+
+
+@cache
+def _base_attributes() -> frozenset[str]:
+    return frozenset(vars(keras.layers.Layer()))
+
+
+def _fingerprint(value: Any) -> Any:
+    """Stands for a value: equal ones make equal constants."""
+    if isinstance(value, keras.layers.Layer | keras.Variable):
+        return type(value)  # their constants are theirs
+    if isinstance(value, str | int | float | complex | np.generic | type(None)):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return tuple(map(_fingerprint, value))
+    if isinstance(value, dict):
+        return tuple((repr(key), _fingerprint(item)) for key, item in value.items())
+    if type(value).__module__.startswith("keras."):
+        return type(value)
+    return id(value)
 
 
 def _trace_alone(

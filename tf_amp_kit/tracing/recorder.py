@@ -83,6 +83,8 @@ class Recorder:
 
     def run(self, operation: Any, original: Any, args: Any, kwargs: Any) -> Any:
         """Runs one call of a layer or operation, and records it."""
+        if self._widening is not None and self.current == self._widening:
+            args, kwargs = map_tensors((args, kwargs), self._narrow_twin)
         call = self._enter(operation, (args, kwargs))
         try:
             try:
@@ -160,7 +162,7 @@ class Recorder:
             raise conflicts.MissingKernel(call.layer, clash) from error
         if not (clash.is_missing_kernel or clash.is_about_dtypes):
             raise error
-        args, kwargs = map_tensors(call.arguments, widened)
+        args, kwargs = map_tensors(call.arguments, self._widen)
         for only in (call.layer, None):
             with contextlib.suppress(*conflicts.POSSIBLE_ERRORS), self._retrying(call, only):
                 outputs = original(call.layer, *args, **kwargs)
@@ -188,12 +190,17 @@ class Recorder:
         if self._widening is None or call.parent != self._widening:
             return call.outputs
 
-        def widen(value: Any) -> Any:
-            wide = widened(value)
-            self._narrow_twins[id(wide)] = (wide, value)
-            return wide
+        return map_tensors(call.outputs, self._widen)
 
-        return map_tensors(call.outputs, widen)
+    def _widen(self, value: Any) -> Any:
+        """Casts a half tensor to float32, and remembers it."""
+        wide = tf.cast(value, tf.float32) if is_half(value.dtype.name) else value
+        self._narrow_twins[id(wide)] = (wide, value)
+        return wide
+
+    def _narrow_twin(self, value: Any) -> Any:
+        """Returns what a tensor is in half, if it was widened for a retried call."""
+        return self._narrow_twins.get(id(value), (value, value))[1]
 
     def _as_in_half(self, call: OpenCall, value: Any) -> Any:
         """Brings an output of a float32 call to the dtype that it would have had."""
@@ -216,11 +223,6 @@ def map_tensors(structure: Any, change: Callable[[Any], Any]) -> Any:
 def is_plain_tensor(value: Any) -> bool:
     """Tells whether this is a tensor and no variable, which TensorFlow takes for one."""
     return tf.is_tensor(value) and not isinstance(value, keras.Variable | tf.Variable)
-
-
-def widened(value: Any) -> Any:
-    """Casts a half tensor to float32, and leaves others alone."""
-    return tf.cast(value, tf.float32) if is_half(value.dtype.name) else value
 
 
 def current_frames() -> tuple[Frame, ...]:

@@ -13,13 +13,17 @@ from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.inspection.rules.values import mask_fix, shortest
 from tf_amp_kit.tracing.records import Operation
+from tf_amp_kit.tracing.source import is_user_code
 
 # Operations that choose among values or move them, and make no larger ones.
 _CHOOSING_TYPES: Final = frozenset(
     {
         "BroadcastTo",
         "ConcatV2",
+        "Fill",
         "MatrixBandPart",
+        "MatrixSetDiag",
+        "MatrixSetDiagV3",
         "Neg",
         "Pack",
         "Select",
@@ -29,31 +33,31 @@ _CHOOSING_TYPES: Final = frozenset(
         "Transpose",
     }
 )
+# Operations that make switches of switches.
+_SWITCHING_TYPES: Final = _CHOOSING_TYPES | {"Maximum", "Minimum", "Mul", "Sub"}
 
 
 def overflowing_masks(inquiry: Inquiry) -> Iterator[Finding]:
     """AMP204: a constant beyond the format gets to a cast as it is, or times 0 or 1."""
     known = {constant.operation for constant in inquiry.trace.constants}
     for cast in inquiry.trace.live:
-        if cast.index in known:
-            continue
         dtype = inquiry.trace.tensors[cast.outputs[0]].dtype if cast.outputs else ""
-        host = inquiry.host(cast)
-        if cast.type != "Cast" or not is_half(dtype) or host is None or not host.is_custom:
-            continue
-        if host.index in inquiry.conflicted:
+        if cast.type != "Cast" or not is_half(dtype) or cast.index in known:
             continue
         for op in _constants(inquiry, cast.inputs[0]):
-            value = _overflowing(op, dtype)
-            if value is not None:
+            value, source = _overflowing(op, dtype), inquiry.trace.source(op)
+            call = inquiry.trace.call_of(op)
+            if value is None or source is None or call is None or call.index in inquiry.conflicted:
+                continue
+            if is_user_code(source.file):  # Keras knows what it does
                 yield finding(
                     "AMP204",
-                    host.path,
-                    host.layer_class,
+                    call.path,
+                    call.layer_class,
                     f"the constant {shortest(value)} becomes {math.copysign(math.inf, value)!r} "
                     f"in {dtype}",
                     mask_fix(dtype, value),
-                    source=inquiry.trace.source(op),
+                    source=source,
                 )
 
 
@@ -74,7 +78,7 @@ def _constants(inquiry: Inquiry, key: int) -> Iterator[Operation]:
 
 
 def _is_switch(inquiry: Inquiry, key: int) -> bool:
-    """Tells whether a tensor holds nothing but what was a truth value or a constant."""
+    """Tells whether a tensor holds nothing but 0, 1 and -1: what was a truth value."""
     pending, seen = [key], set[int]()
     while pending:
         op = inquiry.trace.producers.get(pending.pop())
@@ -84,9 +88,13 @@ def _is_switch(inquiry: Inquiry, key: int) -> bool:
         if op.type == "Cast":
             if inquiry.trace.tensors[op.inputs[0]].dtype != "bool":
                 return False
-        elif op.type in ("Sub", *_CHOOSING_TYPES) or op.is_passing:
+        elif op.type == "Const":
+            array = op.constant()
+            if array is None or not np.isin(array, (-1, 0, 1)).all():
+                return False
+        elif op.type in _SWITCHING_TYPES or op.is_passing:
             pending.extend(k for k in op.inputs if inquiry.trace.tensors[k].is_wide)
-        elif op.type not in ("Const", "Fill", "OnesLike", "ZerosLike"):
+        elif op.type not in ("OneHot", "OnesLike"):
             return False
     return True
 
