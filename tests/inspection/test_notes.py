@@ -99,3 +99,20 @@ def test_large_dimensions_are_noted_where_tensor_cores_want_multiples_of_8(
     assert [one.affects for one in found if one.code == "AMP403"] == (
         [expected] if expected else []
     )
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "softmax"])
+def test_an_activation_in_float32_before_the_output_is_no_trap(activation, half):
+    head = layers.Dense(2, activation, dtype="float32")
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4), head])
+    assert notes(model, "AMP202") == []
+
+
+def test_a_half_sigmoid_inside_a_branch_is_a_trap(half):
+    class Branches(layers.Layer):
+        def call(self, inputs):
+            positive = tf.reduce_max(inputs) > 0
+            return tf.cond(positive, lambda: tf.sigmoid(inputs), lambda: inputs)
+
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4), Branches(name="branches")])
+    assert [one.path for one in notes(model, "AMP202")] == ["branches"]

@@ -169,3 +169,38 @@ def test_a_worker_threads_model_is_held_against_what_was_enabled(enabled, audit_
 def test_a_model_built_after_clear_session_is_held_against_what_was_enabled(enabled):
     keras.utils.clear_session()
     check(audit_layer_dtypes(plain_model(), verbose=0), WHOLE)
+
+
+def test_a_stale_submodel_is_found_beside_a_fresh_one_with_a_longer_name(half):
+    inputs = keras.Input((WIDTH,))
+    fresh = keras.Sequential(
+        [keras.Input((WIDTH,)), layers.Dense(WIDTH), layers.ReLU()], name="backbone_neck"
+    )
+    hidden = fresh(under("float32", make_backbone)(layers.Dense(WIDTH)(inputs)))
+    model = keras.Model(inputs, places.head()(hidden))
+    report = audit_layer_dtypes(model, verbose=0)
+    assert [one.path for one in report.findings if one.code == "AMP104"] == ["backbone"]
+
+
+def test_three_float32_layers_that_all_end_the_model_are_no_head(half):
+    def make():
+        inputs = keras.Input((WIDTH,))
+        first = layers.Dense(WIDTH)(inputs)
+        second = layers.Dense(WIDTH)(first)
+        return keras.Model(inputs, layers.Dense(WIDTH)(second), name="tail")
+
+    inputs = keras.Input((WIDTH,))
+    model = keras.Model(inputs, under("float32", make)(layers.Dense(WIDTH)(inputs)))
+    report = audit_layer_dtypes(model, verbose=0)
+    assert [one.path for one in report.findings if one.code == "AMP104"] == ["tail"]
+
+
+def test_as_many_float32_heads_as_the_model_has_outputs_are_its_own_choice(half):
+    def make():
+        inputs = keras.Input((WIDTH,))
+        return keras.Model(inputs, [layers.Dense(1)(inputs) for _ in range(3)], name="heads")
+
+    inputs = keras.Input((WIDTH,))
+    model = keras.Model(inputs, under("float32", make)(layers.Dense(WIDTH)(inputs)))
+    report = audit_layer_dtypes(model, verbose=0)
+    assert [one.path for one in report.findings if one.code == "AMP104"] == []

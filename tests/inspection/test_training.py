@@ -74,3 +74,25 @@ def test_the_losses_of_an_earlier_call_stay(half):
     before = [float(loss) for loss in model.losses]
     audit_layer_dtypes(model, verbose=0)
     assert [float(loss) for loss in model.losses] == before == [3.0]
+
+
+def half_weights(*made):
+    model = keras.Sequential([keras.Input((4,)), *made])
+    report = audit_layer_dtypes(model, verbose=0)
+    return [(one.code, one.path, one.affects) for one in report.findings]
+
+
+def test_half_weights_without_a_regularizer_lose_no_dtype_clash(half):
+    keras.config.set_dtype_policy(half)
+    assert "AMP303" not in [code for code, _, _ in half_weights(keras.layers.Dense(2))]
+
+
+def test_the_layers_with_half_weights_are_told_one_by_one_in_one_finding(half):
+    keras.config.set_dtype_policy(half)
+    dense = keras.layers.Dense
+    (only,) = [one for one in half_weights(dense(2, name="one")) if one[0] == "AMP302"]
+    (both,) = [
+        one for one in half_weights(dense(2, name="a"), dense(2, name="b")) if one[0] == "AMP302"
+    ]
+    assert only == ("AMP302", "one", ())
+    assert both == ("AMP302", "", ("a", "b"))

@@ -96,3 +96,56 @@ def test_float_ids_that_come_straight_to_the_embedding_are_fine(half):
         [keras.Input((5,)), layers.Embedding(5000, 4), layers.Dense(1, dtype="float32")]
     )
     assert found(model, "AMP207") == []
+
+
+def test_a_table_of_one_id_too_many_is_not_fine():
+    # bfloat16 holds the integers up to 256, which are 257 ids.
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    assert [path for path, _ in found(embedding_model(258), "AMP207")] == ["table"]
+
+
+def test_values_that_merge_in_pairs_are_damaged():
+    # From 256 to 512 the step between bfloat16 numbers is 2, and ties go to multiples of 4.
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    pairs = np.array([[256], [257], [260], [261]], "float32")
+    ((_, message),) = found(scaling_model(), "AMP206", sample=pairs)
+    assert "4 distinct values become 2" in message
+
+
+def test_values_that_merge_by_little_of_their_spread_are_fine():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    pairs = np.array([[256], [257], [260], [261], [8192], [8193]], "float32")
+    assert found(scaling_model(), "AMP206", sample=pairs) == []
+
+
+class Holds(layers.Layer):
+    """Clips from above at a number of its own."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def call(self, inputs):
+        return keras.ops.minimum(inputs, self.number)
+
+
+@pytest.mark.parametrize(
+    ("policy", "number", "advice"),
+    [
+        # Half of 65504, with the sign of what was meant.
+        ("mixed_float16", 1e9, "`32752` for float16"),
+        ("mixed_float16", -1e9, "`-32752` for float16"),
+        # Below 1 the steps are 2**-11 in float16 and 2**-8 in bfloat16.
+        ("mixed_float16", 1 - 1e-6, "below 1 is 0.99951171875:"),
+        ("mixed_bfloat16", 0.999, "below 1 is 0.99609375:"),
+        # The smallest normal float16 is 2**-14.
+        ("mixed_float16", 1e-8, "at least 6.1e-05,"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+def test_the_number_to_use_instead_of_a_lost_constant_is_told(policy, number, advice):
+    keras.config.set_dtype_policy(policy)
+    model = keras.Sequential([keras.Input((4,)), Holds(number), layers.Dense(1, dtype="float32")])
+    findings = audit_layer_dtypes(model, verbose=0).findings
+    (fix,) = [one.fix for one in findings if one.code in ("AMP204", "AMP205")]
+    assert advice in fix

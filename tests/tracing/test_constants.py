@@ -153,3 +153,68 @@ def test_a_constant_in_keras_code_is_not_the_users() -> None:
     layers = [L.LayerNormalization(), L.Softmax(), L.BatchNormalization(), L.Dense(2, "gelu")]
     (trace,) = trace_modes(keras.Sequential([keras.Input((4,)), *layers]), modes=[False])
     assert trace.constants == ()
+
+
+def two_layers(first: Any, second: Any, *between: Any) -> list[tuple[float, float]]:
+    """What is found in a float16 model of two layers."""
+    model = keras.Sequential([keras.Input((4,)), first, *between, second])
+    (trace,) = trace_modes(model, modes=[False])
+    return [(one.value, one.intended) for one in trace.constants]
+
+
+def test_two_layers_of_one_class_tell_their_own_numbers() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+
+    def function(s: Any, x: Any) -> Any:
+        return x / (x + s.eps)
+
+    first, second = Runs(function), Runs(function)
+    second.eps = 1e-9
+    assert two_layers(first, second) == [(0.0, 1e-8), (0.0, 1e-9)]
+
+
+def test_two_layers_of_one_class_tell_what_their_own_functions_hold() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+
+    def adds(s: Any, x: Any) -> Any:
+        return x + s.eps
+
+    def clips(s: Any, x: Any) -> Any:
+        return keras.ops.minimum(x, s.eps)
+
+    assert two_layers(Runs(adds), Runs(clips)) == [(0.0, 1e-8), (0.0, 1e-8)]
+
+
+def test_two_layers_of_one_class_tell_what_follows_from_their_own_shapes() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+
+    def function(s: Any, x: Any) -> Any:
+        return x + s.eps / x.shape[-1]
+
+    constants = two_layers(Runs(function), Runs(function), L.Dense(8))
+    np.testing.assert_allclose(constants, [(0.0, 2.5e-9), (0.0, 1.25e-9)], rtol=1e-6)
+
+
+def test_a_finite_mask_is_found_behind_an_infinite_one() -> None:
+    def function(s: Any, x: Any) -> Any:
+        mask = tf.constant([-np.inf, -1e9, 0.0, 0.0], "float32")
+        return x + tf.cast(mask, x.dtype)
+
+    assert found(function) == [(-INF, -1e9)]
+
+
+def test_true_is_not_the_number_one_on_a_line() -> None:
+    def function(s: Any, x: Any) -> Any:
+        return keras.ops.minimum(keras.ops.max(x, -1, keepdims=True), s.almost_one)
+
+    np.testing.assert_allclose(found(function), [(1.0, 1 - 1e-6)], rtol=1e-9)
+
+
+def test_an_expression_over_several_lines_is_read_whole() -> None:
+    def function(s: Any, x: Any) -> Any:
+        # fmt: off
+        return keras.ops.minimum(x, (1
+            - 1e-8))
+        # fmt: on
+
+    assert found(function) == [(1.0, 1 - 1e-8)]
