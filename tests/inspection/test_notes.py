@@ -8,6 +8,7 @@ from keras import layers, ops
 from tf_amp_kit.inspection.audit import audit_layer_dtypes
 from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.inspection.rules import Circumstances, run_rules
+from tf_amp_kit.inspection.rules.machine import has_kernel
 from tf_amp_kit.tracing.model_graph import trace_modes
 
 
@@ -116,3 +117,56 @@ def test_a_half_sigmoid_inside_a_branch_is_a_trap(half):
 
     model = keras.Sequential([keras.Input((4,)), layers.Dense(4), Branches(name="branches")])
     assert [one.path for one in notes(model, "AMP202")] == ["branches"]
+
+
+# Kernels, asked for by type: what TensorFlow registers is known from its sources.
+
+
+@pytest.mark.parametrize(
+    ("op_type", "dtype", "expected"),
+    [
+        ("MaxPool3D", "float16", False),
+        ("MaxPool3D", "bfloat16", True),
+        ("MatMul", "float16", True),
+        ("NoSuchOperation", "float16", True),  # rewritten, or placed elsewhere
+    ],
+)
+def test_a_kernel_is_missing_only_where_others_are_registered(op_type, dtype, expected):
+    assert has_kernel(op_type, "T", dtype, "CPU") is expected
+
+
+def scaled_adam(**kwargs):
+    return keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(**kwargs))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        (scaled_adam, []),
+        (lambda: keras.optimizers.Adam(loss_scale_factor=1024.0), []),
+        (keras.optimizers.Adam, ["@optimizer"]),
+    ],
+)
+def test_a_dynamic_scale_or_a_constant_one_is_scaling(optimizer, expected):
+    keras.config.set_dtype_policy("mixed_float16")
+    model = model_of(layers.Dense(4))
+    model.compile(optimizer(), "mse", auto_scale_loss=False)
+    assert [one.path for one in notes(model, "AMP301")] == expected
+
+
+def test_half_slots_behind_a_loss_scale_are_seen():
+    keras.config.set_dtype_policy("float16")
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(1)])
+    model.compile(scaled_adam(), "mse", auto_scale_loss=False)
+    model.optimizer.build(model.trainable_variables)
+    assert "@optimizer" in [one.path for one in notes(model, "AMP302")]
+
+
+def test_a_layer_that_ran_in_float32_for_the_look_has_no_note():
+    class Clashes(layers.Layer):
+        def call(self, inputs):
+            return tf.exp(inputs) * tf.ones((4,))
+
+    keras.config.set_dtype_policy("mixed_float16")
+    report = audit_layer_dtypes(lambda: model_of(Clashes()), verbose=0)
+    assert [one.code for one in report.findings if one.code == "AMP203"] == []
