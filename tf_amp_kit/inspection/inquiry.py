@@ -85,17 +85,10 @@ class Inquiry(View):
         """Casts that widen half tensors between layers, one per mistake."""
         found: list[int] = []
         for op in self.trace.live if is_half(self.precision) else ():
-            is_candidate = (
-                self.flow.is_upcast(op)
-                and op.index in self._escaping
-                and self._is_between_layers(op)
-            )
-            earlier = {*found, *self.layer_roots}
-            if (
-                is_candidate
-                and not self._is_consequence(op.index, earlier)
-                and not self._is_meant(op)
-            ):
+            is_candidate = op.index in self._escaping and self.flow.is_upcast(op)
+            if not (is_candidate and self._is_between_layers(op)) or self._is_meant(op):
+                continue
+            if not self._is_consequence(op.index, {*found, *self.layer_roots}):
                 found.append(op.index)
         return tuple(found)
 
