@@ -14,8 +14,7 @@ import tensorflow as tf
 def full_tracebacks() -> Iterator[None]:
     """Keeps the frames of Keras and TensorFlow in tracebacks, in this thread.
 
-    Both switches are public, only TensorFlow's state is not readable in all
-    versions through a public name: `tf.debugging.is_traceback_filtering_enabled`.
+    The switches are public; they stand here with what else is about tracebacks.
     """
     keras_filters = keras.config.is_traceback_filtering_enabled()
     tf_filters = tf.debugging.is_traceback_filtering_enabled()

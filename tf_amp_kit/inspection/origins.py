@@ -45,7 +45,7 @@ class WideFlow:
     def _operands(self, op: Operation, position: int) -> list[int]:
         if not op.bodies:
             return [key for key in op.inputs if self._carries(key)]
-        inner = [body[position] for body in op.bodies if position < len(body)]
+        inner = op.inner_values(position)
         if op.type.endswith("While") and position < len(op.inputs):
             inner.append(op.inputs[position])
         return [key for key in inner if self._carries(key)]

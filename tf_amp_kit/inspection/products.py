@@ -68,11 +68,7 @@ def _elements(trace: ModelTrace, key: int) -> int:
     A reshape that joins the batch with another dimension hides that one: the
     tensor before it tells.
     """
-    op = trace.producers.get(key)
-    while op is not None and op.inputs and (op.is_passing or op.type == "Cast"):
-        key = op.inputs[0]
-        op = trace.producers.get(key)
-    return _size(trace.tensors[key].shape or ())
+    return _size(trace.tensors[trace.before_casts(key)].shape or ())
 
 
 def _size(shape: tuple[int | None, ...]) -> int:

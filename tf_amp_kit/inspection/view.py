@@ -8,7 +8,7 @@ from functools import cached_property
 from tf_amp_kit.inspection.origins import WideFlow
 from tf_amp_kit.inspection.products import num_multiply_adds, products
 from tf_amp_kit.tracing.model_trace import ModelTrace
-from tf_amp_kit.tracing.records import LayerCall, LayerFacts, Operation
+from tf_amp_kit.tracing.records import LayerCall, Operation
 
 
 class View:
@@ -27,11 +27,6 @@ class View:
     def flow(self) -> WideFlow:
         """Where wide floats come from and go."""
         return WideFlow(self.trace)
-
-    @cached_property
-    def facts(self) -> dict[str, LayerFacts]:
-        """The facts of each layer by path."""
-        return {facts.path: facts for facts in self.trace.layers}
 
     @cached_property
     def conflicted(self) -> frozenset[int]:

@@ -78,7 +78,7 @@ class Clash:
     is_about_dtypes: bool
 
 
-class MissingKernel(Exception):  # noqa: N818 - a signal between two modules, never an error
+class MissingKernel(Exception):  # noqa: N818 - a signal, never an error for users
     """Stops a build that cannot go on in float32 either."""
 
     def __init__(self, layer: Any, clash: Clash) -> None:

@@ -180,9 +180,9 @@ def _check_call(model: Any, specs: CallSpecs) -> None:
 
 
 def _check_fit(model: Any, specs: Any) -> None:
-    given = tf.nest.flatten(specs)
-    wanted = tf.nest.flatten(tf.nest.map_structure(input_specs, _keras.inputs_structure(model)))
     structure = _keras.inputs_structure(model)
+    given = tf.nest.flatten(specs)
+    wanted = tf.nest.flatten(tf.nest.map_structure(input_specs, structure))
     # Keras takes a dictionary for named inputs, and lists and tuples for each other.
     is_keyed = isinstance(specs, dict) and not isinstance(structure, dict)
     fits = (

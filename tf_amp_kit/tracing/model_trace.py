@@ -100,6 +100,18 @@ class ModelTrace:
                     readers.setdefault(key, []).append(op)
         return readers
 
+    def before_casts(self, key: int) -> int:
+        """Follows a tensor back through casts, and what only hands it on.
+
+        Returns:
+            The number of the tensor that they began with.
+        """
+        op = self.producers.get(key)
+        while op is not None and op.inputs and (op.is_passing or op.type == "Cast"):
+            key = op.inputs[0]
+            op = self.producers.get(key)
+        return key
+
     def call_of(self, op: Operation) -> LayerCall | None:
         """Returns the innermost layer call that ran an operation."""
         return self.calls[op.call] if op.call >= 0 else None

@@ -27,27 +27,19 @@ def written_at(operation: Any) -> Source | None:
     return _written_at.get(operation)
 
 
-def _observe_layers(original: Any) -> Any:
-    @functools.wraps(original)
-    def observed_call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = _recorder.get()
-        if recorder is None:
-            return original(layer, *args, **kwargs)
-        return recorder.run(layer, original, args, kwargs)
-
-    return observed_call
-
-
-def _observe_operations(original: Any) -> Any:
+def _observe_calls(original: Any, *, but_layers: bool = False) -> Any:
     @functools.wraps(original)
     def observed_call(operation: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = _recorder.get()
-        # A layer passes through here a second time, by way of `super()`.
-        if recorder is None or isinstance(operation, keras.layers.Layer):
+        if recorder is None or (but_layers and isinstance(operation, keras.layers.Layer)):
             return original(operation, *args, **kwargs)
         return recorder.run(operation, original, args, kwargs)
 
     return observed_call
+
+
+# A layer passes through its base class a second time, by way of `super()`.
+_observe_operations = functools.partial(_observe_calls, but_layers=True)
 
 
 def _observe_symbolic_calls(original: Any) -> Any:
@@ -75,7 +67,7 @@ def _observe_losses(original: Any) -> Any:
 
 
 _PATCHES = (
-    _keras.ClassPatch(keras.layers.Layer, "__call__", _observe_layers),
+    _keras.ClassPatch(keras.layers.Layer, "__call__", _observe_calls),
     _keras.ClassPatch(keras.Operation, "__call__", _observe_operations),
     _keras.ClassPatch(keras.Operation, "symbolic_call", _observe_symbolic_calls),
     _keras.ClassPatch(keras.layers.Layer, "add_loss", _observe_losses),

@@ -80,6 +80,10 @@ class Operation:
         """Whether it only hands its first input on."""
         return self.type in PASSING_TYPES
 
+    def inner_values(self, position: int) -> list[int]:
+        """Returns what one output may come from inside the bodies, as tensor numbers."""
+        return [body[position] for body in self.bodies if position < len(body)]
+
     def get_frames(self) -> Sequence[Frame]:
         """Returns the traceback of the creation, outermost first."""
         return self.raw.frames()

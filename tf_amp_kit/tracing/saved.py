@@ -74,7 +74,7 @@ def _reads(trace: ModelTrace, op: Operation) -> Iterator[tuple[int, bool]]:
             continue
         # A loop hands its steps' values out in a list, a branch in an optional.
         position = producer.outputs.index(root)
-        for key in (body[position] for body in producer.bodies if position < len(body)):
+        for key in producer.inner_values(position):
             inner = trace.producers.get(_root(trace, key))
             if inner is not None and inner.type == "TensorListPushBack":
                 yield _root(trace, inner.inputs[1], in_loop=True), True

@@ -39,7 +39,7 @@ class Circumstances:
         conflicts: What raised while the model was built.
         device_type: `"CPU"` or `"GPU"`, where the model runs by default.
         slow_reasons: Why a half dtype is slow here, by dtype; absent if it is not.
-        sample: Raw float inputs by the key of the model input.
+        sample: Raw numeric inputs by the key of the model input.
     """
 
     conflicts: tuple[Conflict, ...] = ()

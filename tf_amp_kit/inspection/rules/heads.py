@@ -86,7 +86,6 @@ def _activations_before_outputs(inquiry: Inquiry) -> Iterator[Operation]:
         if op.type in _TRAP_TYPES:
             yield op
         elif op.bodies:
-            position = op.outputs.index(key)
-            pending.extend(body[position] for body in op.bodies if position < len(body))
+            pending.extend(op.inner_values(op.outputs.index(key)))
         elif op.is_passing or op.type in _CARRYING_TYPES:
             pending.extend(op.inputs)

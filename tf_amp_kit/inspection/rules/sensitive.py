@@ -75,7 +75,8 @@ def sensitive_operations(inquiry: Inquiry) -> Iterator[Finding]:
             "AMP203",
             host.path,
             host.layer_class,
-            f"runs {op.type} in {dtype}, which {' and '.join(lists)} in float32",
+            f"runs {op.type} in {dtype}, which {' and '.join(lists)} "
+            f"keep{'s' if len(lists) == 1 else ''} in float32",
             "Where the values can be large, tiny or many: cast up before and down after.",
             source=inquiry.trace.source(op),
         )
@@ -85,5 +86,4 @@ def _lists_with(op_type: str, dtype: str) -> list[str]:
     if not is_half(dtype):
         return []
     lists = {"TensorFlow's graph rewriting": _TENSORFLOW[dtype], "torch's autocast": _TORCH}
-    names = [name for name, types in lists.items() if op_type in types]
-    return [f"{' and '.join(names)} keep{'s' if len(names) == 1 else ''}"] if names else []
+    return [name for name, types in lists.items() if op_type in types]

@@ -179,9 +179,7 @@ def _damage(values: NDArray[np.float64], dtype: str) -> str:
 
 def _is_weight(inquiry: Inquiry, key: int) -> bool:
     """Tells whether a tensor is a variable, or a cast of one."""
-    op = inquiry.trace.producers.get(key)
-    while op is not None and op.inputs and (op.is_passing or op.type == "Cast"):
-        op = inquiry.trace.producers.get(op.inputs[0])
+    op = inquiry.trace.producers.get(inquiry.trace.before_casts(key))
     return op is not None and (
         op.type == "ReadVariableOp" or inquiry.trace.tensors[op.outputs[0]].dtype == "resource"
     )
