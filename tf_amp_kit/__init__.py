@@ -19,6 +19,9 @@ from tf_amp_kit import errors as errors
 if TYPE_CHECKING:
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
+    from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
+    from tf_amp_kit.precision.loss_scaling.state import LossScaleState
+    from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
     from tf_amp_kit.precision.policy import (
         amp_scope,
         current_amp,
@@ -34,6 +37,8 @@ __all__ = [
     "AmpState",
     "AuditReport",
     "Finding",
+    "LossScaleOptimizer",
+    "LossScaleState",
     "amp_scope",
     "audit_layer_dtypes",
     "current_amp",
@@ -41,6 +46,7 @@ __all__ = [
     "disable_amp",
     "enable_amp",
     "is_supported",
+    "make_loss_scale_optimizer",
 ]
 
 # Loaded on first use: importing the package must not import TensorFlow, which
@@ -49,6 +55,8 @@ _HOMES: Final = {
     "AmpState": "tf_amp_kit.precision.state",
     "AuditReport": "tf_amp_kit.inspection.audit",
     "Finding": "tf_amp_kit.inspection.audit",
+    "LossScaleOptimizer": "tf_amp_kit.precision.loss_scaling.optimizer",
+    "LossScaleState": "tf_amp_kit.precision.loss_scaling.state",
     "amp_scope": "tf_amp_kit.precision.policy",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
     "current_amp": "tf_amp_kit.precision.policy",
@@ -56,6 +64,7 @@ _HOMES: Final = {
     "disable_amp": "tf_amp_kit.precision.policy",
     "enable_amp": "tf_amp_kit.precision.policy",
     "is_supported": "tf_amp_kit.precision.policy",
+    "make_loss_scale_optimizer": "tf_amp_kit.precision.loss_scaling.factory",
 }
 
 

@@ -8,11 +8,15 @@ AmpError (Exception)
 ├── InputsError (ValueError)         example inputs are missing or do not fit
 ├── TracingError (RuntimeError)      a model that cannot be observed at all
 ├── LoadError (ValueError)           a model file or a builder that gives none
+├── OptimizerError (ValueError)      an optimizer or a setting that cannot scale
+├── TrainingStuckError (FloatingPointError)
+│                                    too many steps in a row were skipped
 └── FindingsError (AssertionError)   an audit found what it was told to refuse
 
 AmpWarning (UserWarning)
 ├── SlowPrecisionWarning             this machine runs the precision slowly
-└── PureHalfWarning                  level O3 gives up float32 master weights
+├── PureHalfWarning                  level O3 gives up float32 master weights
+└── LossScaleWarning                 scaling that is misused, or does not help
 ```
 """
 
@@ -25,11 +29,14 @@ __all__ = [
     "FindingsError",
     "InputsError",
     "LoadError",
+    "LossScaleWarning",
     "ModelError",
+    "OptimizerError",
     "PrecisionError",
     "PureHalfWarning",
     "SlowPrecisionWarning",
     "TracingError",
+    "TrainingStuckError",
 ]
 
 
@@ -67,6 +74,14 @@ class LoadError(AmpError, ValueError):
     """A model file cannot be opened, or a builder does not give a model."""
 
 
+class OptimizerError(AmpError, ValueError):
+    """An optimizer that cannot be scaled, or a setting that cannot work."""
+
+
+class TrainingStuckError(AmpError, FloatingPointError):
+    """So many steps in a row were skipped that the run does not train."""
+
+
 class FindingsError(AmpError, AssertionError):
     """An audit has findings of a severity that the caller refuses."""
 
@@ -81,3 +96,7 @@ class SlowPrecisionWarning(AmpWarning):
 
 class PureHalfWarning(AmpWarning):
     """Level O3 keeps the variables in half precision, without float32 masters."""
+
+
+class LossScaleWarning(AmpWarning):
+    """Loss scaling is used in a way that loses gradients, or cannot help."""

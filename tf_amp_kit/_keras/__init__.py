@@ -24,6 +24,11 @@ from tf_amp_kit._keras.layers import (
     losses_restored,
     tracked_layers,
 )
+from tf_amp_kit._keras.optimizers import (
+    own_non_trainable_variables,
+    replicas_need_no_merge_call,
+    trainable_variables_of,
+)
 from tf_amp_kit._keras.patching import ClassPatch, context_value
 from tf_amp_kit._keras.randomness import random_state_restored
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
@@ -46,9 +51,12 @@ __all__ = [
     "losses_restored",
     "onednn_accepts",
     "onednn_is_enabled",
+    "own_non_trainable_variables",
     "random_state_restored",
     "registered_kernels",
+    "replicas_need_no_merge_call",
     "stack_frames",
     "trace_to_graph",
     "tracked_layers",
+    "trainable_variables_of",
 ]

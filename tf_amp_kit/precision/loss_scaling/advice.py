@@ -1,0 +1,86 @@
+"""What a user is told once, when an optimizer sees itself misused."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any, Final
+
+import keras
+
+from tf_amp_kit.errors import LossScaleWarning
+from tf_amp_kit.precision.loss_scaling.shadows import Shadows, own_state
+from tf_amp_kit.tracing.paths import LayerPaths
+
+__all__ = ["Advice"]
+
+_NUM_EXAMPLES: Final = 3
+
+# From here over the optimizer's public method to who called it.
+_STACKLEVEL: Final = 4
+
+
+class Advice:
+    """Remembers what an optimizer was used for, and what was said."""
+
+    def __init__(self) -> None:
+        self._has_scaled_a_loss = False
+        self._has_looked_at_state = False
+
+    def note_that_a_loss_was_scaled(self) -> None:
+        """Takes it that the gradients to come are scaled."""
+        self._has_scaled_a_loss = True
+
+    def check_that_a_loss_was_scaled(self) -> None:
+        """Warns once, before the first gradients that cannot be scaled ones."""
+        if self._has_scaled_a_loss:
+            return
+        _warn(
+            "Gradients are about to be divided by the loss scale, but this optimizer never "
+            "scaled a loss. Expected gradients of optimizer.scale_loss(loss). Take them of "
+            "that, inside the GradientTape; for gradients that are not scaled, call "
+            "apply_unscaled()."
+        )
+        self._has_scaled_a_loss = True
+
+    def check_that_state_is_protected(self, optimizer: Any, shadows: Shadows) -> None:
+        """Warns once if a model in training has state that a skip would not restore."""
+        if self._has_looked_at_state:
+            return
+        self._has_looked_at_state = True
+        model = _model_in_training(optimizer)
+        exposed = [] if model is None else _exposed_layers(model, shadows)
+        if exposed:
+            count = "1 layer keeps" if len(exposed) == 1 else f"{len(exposed)} layers keep"
+            more = ", ..." if len(exposed) > _NUM_EXAMPLES else ""
+            _warn(
+                f"{count} moving statistics, which a skipped step leaves as the bad batch made "
+                f"them: {', '.join(exposed[:_NUM_EXAMPLES])}{more}. Pass "
+                "callbacks=[AmpMonitor()] to fit, or call optimizer.protect(model) before "
+                "training."
+            )
+
+
+def _model_in_training(optimizer: Any) -> Any:
+    """Finds the model whose train step is running; an optimizer is never given it."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, keras.Model) and getattr(owner, "optimizer", None) is optimizer:
+            return owner
+        frame = frame.f_back
+    return None
+
+
+def _exposed_layers(model: Any, shadows: Shadows) -> list[str]:
+    # State without a `training` argument is adapted once, like a Normalization's.
+    return [
+        path or layer.name
+        for path, layer in LayerPaths(model)
+        if "training" in inspect.signature(layer.call).parameters
+        and any(variable not in shadows for variable in own_state(layer))
+    ]
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, LossScaleWarning, stacklevel=_STACKLEVEL)

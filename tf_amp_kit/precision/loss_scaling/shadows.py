@@ -1,0 +1,154 @@
+"""Copies of what the forward pass updates, to go back to when a step is skipped.
+
+Moving statistics are updated before anyone knows whether the gradients are
+finite. A shadow holds a variable's value from after the last applied step. All
+optimizers that protect a variable share one shadow of it, so that each of them
+sees what the steps of the others left behind.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import keras
+import tensorflow as tf
+
+from tf_amp_kit import _keras
+from tf_amp_kit.errors import ModelError
+from tf_amp_kit.formats import is_float
+from tf_amp_kit.tracing.paths import LayerPaths
+
+__all__ = ["Protection", "Shadows", "own_state", "variables_of"]
+
+
+class _Shadow:
+    """A variable and its copy; one per variable and process."""
+
+    def __init__(self, variable: Any, strategy: Any) -> None:
+        self.variable = variable
+        native = _native(variable)
+        with strategy.scope():
+            # The value comes with the first refresh, for each replica its own.
+            self.copy = tf.Variable(
+                tf.zeros(native.shape, native.dtype),
+                trainable=False,
+                synchronization=native.synchronization,
+                aggregation=native.aggregation,
+                name="shadow",
+            )
+
+
+# By the variable's id, which stays taken as long as its shadow lives.
+_shared: Final[weakref.WeakValueDictionary[int, _Shadow]] = weakref.WeakValueDictionary()
+
+
+class Shadows:
+    """The shadows that one optimizer keeps up to date."""
+
+    def __init__(self) -> None:
+        self._shadows: dict[int, _Shadow] = {}
+
+    def __contains__(self, variable: object) -> bool:
+        return id(variable) in self._shadows
+
+    def summary(self) -> Protection:
+        """Tells how much is protected."""
+        sizes = [
+            int(shadow.copy.shape.num_elements()) * shadow.copy.dtype.size
+            for shadow in self._shadows.values()
+        ]
+        return Protection(len(sizes), sum(sizes))
+
+    def add(self, variables: Iterable[Any], strategy: Any) -> None:
+        """Takes variables on, with their present values."""
+        for variable in variables:
+            shadow = _shared.get(id(variable))
+            if shadow is None:
+                shadow = _shared[id(variable)] = _Shadow(variable, strategy)
+            self._shadows[id(variable)] = shadow
+
+    def refresh(self, strategy: Any) -> None:
+        """Copies the variables into their shadows; in cross-replica context."""
+        for shadow in self._shadows.values():
+            _copy(strategy, shadow.copy, _native(shadow.variable))
+
+    def restore(self, strategy: Any) -> None:
+        """Copies the shadows back; in cross-replica context."""
+        for shadow in self._shadows.values():
+            _copy(strategy, _native(shadow.variable), shadow.copy)
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What an optimizer protects: how many variables, and what the copies take.
+
+    Args:
+        num_variables: Variables that have a shadow.
+        size_bytes: Memory of the shadows, on each replica.
+    """
+
+    num_variables: int
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.num_variables} variables protected, {self.size_bytes} bytes of copies"
+
+
+def own_state(layer: Any) -> list[Any]:
+    """Lists a layer's own float variables that its forward pass may update.
+
+    These are the ones created as not trainable. Weights of a frozen layer are
+    none of them: nothing but an optimizer would change those.
+    """
+    return [
+        variable
+        for variable in _keras.own_non_trainable_variables(layer)
+        if is_float(keras.backend.standardize_dtype(variable.dtype))
+    ]
+
+
+def variables_of(targets: Iterable[Any]) -> list[Any]:
+    """Turns what a user names into variables.
+
+    Args:
+        targets: Built models or layers, variables, or lists of these.
+
+    Returns:
+        Variables, each of them once.
+
+    Raises:
+        ModelError: If a model is not built, or something is none of these.
+    """
+    found: dict[int, Any] = {}
+    for target in targets:
+        if isinstance(target, keras.Variable | tf.Variable):
+            found[id(target)] = target
+        elif isinstance(target, list | tuple):
+            found.update((id(variable), variable) for variable in variables_of(target))
+        elif not isinstance(target, keras.layers.Layer):
+            raise ModelError(
+                "Expected a model, a layer, a variable or a list of these to protect. "
+                f"Received: {type(target).__name__}."
+            )
+        elif not target.built:
+            raise ModelError(
+                f"{target.name!r} has no variables to protect yet. Expected a built model. "
+                "Call it once on a batch, or call its build() first."
+            )
+        else:
+            for _, layer in LayerPaths(target):
+                found.update((id(variable), variable) for variable in own_state(layer))
+    return list(found.values())
+
+
+def _native(variable: Any) -> Any:
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def _copy(strategy: Any, target: Any, source: Any) -> None:
+    strategy.extended.update(
+        target, lambda to, value: to.assign(value), args=(source,), group=False
+    )
