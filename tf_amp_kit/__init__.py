@@ -19,9 +19,9 @@ from tf_amp_kit import errors as errors
 if TYPE_CHECKING:
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
+    from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
     from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
     from tf_amp_kit.precision.loss_scaling.state import LossScaleState
-    from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
     from tf_amp_kit.precision.policy import (
         amp_scope,
         current_amp,

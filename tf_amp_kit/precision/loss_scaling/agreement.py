@@ -23,18 +23,21 @@ def decide_together(
     *,
     accept: Callable[[Any], Any],
     apply: Callable[[Any], None],
-    applied: Callable[[Any], None],
-    skipped: Callable[[Any], None],
+    settle: Callable[[Any, Any], None],
 ) -> None:
-    """Runs `apply` and `applied` if every replica accepts its values, else `skipped`.
+    """Runs `apply` if every replica accepts its values, and then `settle` in any case.
+
+    The branch that skips is left empty, and the other one does nothing but
+    apply: compiled by XLA, a condition whose branches write more than that
+    costs several times as much.
 
     Args:
         values: What this replica has: a structure of tensors.
         accept: Takes a replica's values, gives a bool scalar. Runs in replica
             context, as `apply` does.
         apply: Takes a replica's values.
-        applied: Takes the strategy. Runs once, across replicas, as `skipped`.
-        skipped: Takes the strategy.
+        settle: Takes the strategy and the decision, a bool scalar. Runs once
+            for all replicas, in cross-replica context.
 
     Raises:
         EnvironmentUnfit: If called across replicas, or under a strategy whose
@@ -50,23 +53,17 @@ def decide_together(
         # The condition stands across replicas: inside one replica's branch
         # there can be no meeting with the others.
         def across(strategy: Any, values: Any) -> None:
-            refusals = strategy.extended.call_for_each_replica(_refusal, args=(accept, values))
-            total = strategy.reduce(tf.distribute.ReduceOp.SUM, refusals, axis=None)
-
-            def apply_on_each() -> None:
-                strategy.extended.call_for_each_replica(apply, args=(values,))
-                applied(strategy)
-
-            tf.cond(total == 0, apply_on_each, lambda: skipped(strategy))
+            each = strategy.extended.call_for_each_replica
+            refusals = each(_refusal, args=(accept, values))
+            accepted = strategy.reduce(tf.distribute.ReduceOp.SUM, refusals, axis=None) == 0
+            tf.cond(accepted, lambda: each(apply, args=(values,)), _do_nothing)
+            settle(strategy, accepted)
 
         tf.distribute.get_replica_context().merge_call(across, args=(values,))
     elif strategy.num_replicas_in_sync == 1:
-
-        def apply_here() -> None:
-            apply(values)
-            applied(strategy)
-
-        tf.cond(accept(values), apply_here, lambda: skipped(strategy))
+        accepted = accept(values)
+        tf.cond(accepted, lambda: apply(values), _do_nothing)
+        settle(strategy, accepted)
     else:
         raise EnvironmentUnfit(
             "Replicas that reduce without a merge call cannot agree on a skip. Expected one "
@@ -74,6 +71,10 @@ def decide_together(
             f"Received: {strategy.num_replicas_in_sync} replicas of {type(strategy).__name__}. "
             "Leave jit_compile off, so that they meet in merge calls."
         )
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _refusal(accept: Callable[[Any], Any], values: Any) -> Any:

@@ -38,6 +38,7 @@ class ForwardsToInner(keras.optimizers.LossScaleOptimizer):
     dynamic_growth_steps: Any = None
 
     def __init__(self, inner_optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        _check_inner(inner_optimizer)
         super().__init__(inner_optimizer, *args, **kwargs)
         for name in vars(self).keys() & vars(inner_optimizer).keys():
             if not name.startswith("_") and name not in _OWN:
@@ -71,3 +72,24 @@ class ForwardsToInner(keras.optimizers.LossScaleOptimizer):
     def exclude_from_weight_decay(self, *args: Any, **kwargs: Any) -> None:
         """Passes on what the inner optimizer's `exclude_from_weight_decay` takes."""
         self.inner_optimizer.exclude_from_weight_decay(*args, **kwargs)
+
+
+def _check_inner(optimizer: Any) -> None:
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise OptimizerError(
+            "A loss is scaled once. Expected an optimizer that does not scale as "
+            f"inner_optimizer. Received: {type(optimizer).__name__}. "
+            "Use make_loss_scale_optimizer(), which takes its state over."
+        )
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise OptimizerError(
+            "Expected a keras.optimizers.Optimizer as inner_optimizer. "
+            f"Received: {optimizer!r}. "
+            "Use make_loss_scale_optimizer() for a name or a config."
+        )
+    if optimizer.loss_scale_factor is not None:
+        raise OptimizerError(
+            "Gradients would be divided twice. Expected an inner_optimizer without a factor. "
+            f"Received: loss_scale_factor={optimizer.loss_scale_factor!r}. "
+            "Use make_loss_scale_optimizer(), which keeps it as a static scale."
+        )

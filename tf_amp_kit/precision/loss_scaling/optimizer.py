@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar, cast
 
 import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
-from tf_amp_kit.errors import OptimizerError, TrainingStuckError
+from tf_amp_kit.errors import OptimizerError
 from tf_amp_kit.precision.loss_scaling import rule
 from tf_amp_kit.precision.loss_scaling.advice import Advice
 from tf_amp_kit.precision.loss_scaling.agreement import decide_together
 from tf_amp_kit.precision.loss_scaling.finite import all_finite
 from tf_amp_kit.precision.loss_scaling.forwarding import ForwardsToInner
 from tf_amp_kit.precision.loss_scaling.gradients import are_applicable, divided
+from tf_amp_kit.precision.loss_scaling.ledger import Ledger
 from tf_amp_kit.precision.loss_scaling.settings import DYNAMIC, ScaleSettings, settings_of_keras
 from tf_amp_kit.precision.loss_scaling.shadows import Protection, Shadows, variables_of
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
@@ -25,14 +26,11 @@ __all__ = ["LossScaleOptimizer"]
 
 _DEFAULT: Final = ScaleSettings()
 
-_STUCK: Final = (
-    "{count} steps in a row were skipped: at each of them a gradient was not finite. The loss "
-    "scale is {scale:g}. If that is its minimum, scaling is not the cause: look for NaN in the "
-    "data, for too high a learning rate, or for a layer that overflows; else raise "
-    "max_consecutive_skips."
-)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_without_autograph = tf.autograph.experimental.do_not_convert
+
+def _without_autograph(function: _Function) -> _Function:
+    return cast(_Function, tf.autograph.experimental.do_not_convert(function))
 
 
 @keras.saving.register_keras_serializable("tf_amp_kit")
@@ -71,13 +69,7 @@ class LossScaleOptimizer(ForwardsToInner):
             hysteresis=hysteresis,
             max_consecutive_skips=max_consecutive_skips,
         )
-        _check_inner(inner_optimizer)
         super().__init__(inner_optimizer, settings.initial_scale, settings.growth_interval, name)
-        self._settings = settings
-        self._strategy = tf.distribute.get_strategy()
-        self._shadows = Shadows()
-        self._last_verdict = LastVerdict()
-        self._advice = Advice()
         # Here and not in `build`: a loss may be scaled, and traced, before that.
         self.step_counter = self.add_variable((), "zeros", dtype="int", name="step_counter")
         self.dynamic_scale = self.add_variable(
@@ -89,6 +81,11 @@ class LossScaleOptimizer(ForwardsToInner):
         self._counters = self.add_variable(
             (rule.NUM_COUNTERS,), "zeros", dtype="int", name="counters"
         )
+        self._ledger = Ledger(settings, self.dynamic_scale, self.step_counter, self._counters)
+        self._strategy = tf.distribute.get_strategy()
+        self._shadows = Shadows()
+        self._last_verdict = LastVerdict()
+        self._advice = Advice()
 
     def build(self, var_list: Sequence[Any]) -> None:
         """Creates the variables of the inner optimizer, unless they are there."""
@@ -118,7 +115,7 @@ class LossScaleOptimizer(ForwardsToInner):
         self._advice.note_that_a_loss_was_scaled()
         loss = tf.convert_to_tensor(loss)
         dtype = tf.float64 if loss.dtype == tf.float64 else tf.float32
-        return tf.cast(loss, dtype) * tf.cast(self._scale(), dtype)
+        return tf.cast(loss, dtype) * tf.cast(self._ledger.scale(), dtype)
 
     @_without_autograph
     def unscale(self, grads: Sequence[Any]) -> list[Any]:
@@ -136,7 +133,7 @@ class LossScaleOptimizer(ForwardsToInner):
         self._advice.check_that_a_loss_was_scaled()
         grads = list(grads)
         self._last_verdict.remember(all_finite([grad for grad in grads if grad is not None]))
-        return divided(grads, self._scale())
+        return divided(grads, self._ledger.scale())
 
     @_without_autograph
     def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
@@ -151,7 +148,8 @@ class LossScaleOptimizer(ForwardsToInner):
             TrainingStuckError: If `max_consecutive_skips` steps in a row were
                 skipped; inside a `tf.function`, `tf.errors.InvalidArgumentError`
                 with the same text.
-            OptimizerError: If there are no variables yet.
+            OptimizerError: If there are no variables yet, or not one gradient
+                for each.
             EnvironmentUnfit: If called across replicas, or where replicas
                 cannot agree.
         """
@@ -204,7 +202,7 @@ class LossScaleOptimizer(ForwardsToInner):
                 that were created as not trainable; variables; or lists of these.
 
         Returns:
-            A `Protection` with the number of variables and the copies' size.
+            A `Protection`: how much is protected by now.
 
         Raises:
             ModelError: If a model is not built, or a target is none of these.
@@ -220,15 +218,7 @@ class LossScaleOptimizer(ForwardsToInner):
         Returns:
             A `LossScaleState` of plain numbers.
         """
-        counters = rule.Counters(*self._counters.numpy().tolist())
-        return LossScaleState(
-            scale=float(self.dynamic_scale.numpy()),
-            applied_steps=counters.applied,
-            skipped_steps=counters.skipped,
-            consecutive_skips=counters.skipped_in_a_row,
-            last_skipped_step=counters.last_skip or None,
-            growths=counters.growths,
-        )
+        return self._ledger.state()
 
     def check_that_it_trains(self) -> None:
         """Raises if too many steps in a row were skipped, as a step does by itself.
@@ -239,19 +229,14 @@ class LossScaleOptimizer(ForwardsToInner):
         Raises:
             TrainingStuckError: If `max_consecutive_skips` is reached.
         """
-        state = self.loss_scale_state()
-        limit = self._settings.max_consecutive_skips
-        if limit is not None and state.consecutive_skips >= limit:
-            raise TrainingStuckError(
-                _STUCK.format(count=state.consecutive_skips, scale=state.scale)
-            )
+        self._ledger.raise_if_stuck()
 
     def get_config(self) -> dict[str, Any]:
         """Gives the settings and the inner optimizer's config, without any state."""
         return {
             "name": self.name,
             "inner_optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
-            **self._settings.to_dict(),
+            **self._ledger.settings.to_dict(),
         }
 
     @classmethod
@@ -284,9 +269,7 @@ class LossScaleOptimizer(ForwardsToInner):
         twin = cls(optimizer.inner_optimizer, **{"name": optimizer.name, **kept, **settings})
         if optimizer.built:
             twin.built = True
-            twin.step_counter.assign(optimizer.step_counter)
-            twin.dynamic_scale.assign(optimizer.dynamic_scale)
-            twin.dynamic_scale.assign(twin._scale())
+            twin._ledger.adopt(optimizer.dynamic_scale.value, optimizer.step_counter.value)
         return twin
 
     def load_own_variables(self, store: Any) -> None:
@@ -297,13 +280,13 @@ class LossScaleOptimizer(ForwardsToInner):
         """
         if len(store.keys()) == len(self.inner_optimizer.variables):
             self.inner_optimizer.load_own_variables(store)
-        elif len(store.keys()) == len(self.variables) - 1:
+            return
+        if len(store.keys()) == len(self.variables) - 1:
             for position, variable in enumerate(self.variables[:-1]):
                 variable.assign(store[str(position)])
-            self._counters.assign(tf.zeros_like(self._counters))
+            self._ledger.adopt(self.dynamic_scale.value, self.step_counter.value)
         else:
             super().load_own_variables(store)
-        self.dynamic_scale.assign(self._scale())
 
     def stateless_apply(self, *args: Any, **kwargs: Any) -> Any:
         """Not available: TensorFlow's optimizers keep their state."""
@@ -311,49 +294,45 @@ class LossScaleOptimizer(ForwardsToInner):
             "stateless_apply is for backends without state. Expected apply() on TensorFlow."
         )
 
-    def _scale(self) -> Any:
-        return rule.bounded(self._settings, self.dynamic_scale.value)
-
     def _step(self, grads: list[Any], variables: Iterable[Any] | None, *, is_scaled: bool) -> None:
         if not grads:
             return
         variables = self._variables_for(grads, variables)
         self._advice.check_that_state_is_protected(self, self._shadows)
         inner = self.inner_optimizer
-        strategy = tf.distribute.get_strategy()
-        num_sums = strategy.num_replicas_in_sync * (inner.gradient_accumulation_steps or 1)
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
 
         def accept(values: Any) -> Any:
-            grads, was_finite = values
+            grads, scale, was_finite = values
             applicable = are_applicable(
                 grads,
                 variables,
-                scale=self._scale(),
-                smallest_scale=self._settings.bounds[0] if is_scaled else 1.0,
-                num_sums=num_sums,
+                scale=scale,
+                smallest_scale=self._ledger.settings.bounds[0] if is_scaled else 1.0,
+                num_sums=num_replicas * (inner.gradient_accumulation_steps or 1),
                 clips_global_norm=bool(inner.global_clipnorm),
             )
             return tf.logical_and(was_finite, applicable)
 
         def apply(values: Any) -> None:
-            grads, _ = values
-            inner.apply(divided(grads, self._scale(), variables) if is_scaled else grads, variables)
+            grads, scale, _ = values
+            inner.apply(divided(grads, scale, variables) if is_scaled else grads, variables)
 
-        decide_together(
-            (grads, self._last_verdict.take()),
-            accept=accept,
-            apply=apply,
-            applied=self._record_applied,
-            skipped=self._record_skipped,
-        )
+        def settle(strategy: Any, is_applied: Any) -> None:
+            self._shadows.settle(strategy, is_applied)
+            self._ledger.record(is_applied)
+
+        scale = self._ledger.scale() if is_scaled else tf.constant(1.0)
+        values = (grads, scale, self._last_verdict.take())
+        decide_together(values, accept=accept, apply=apply, settle=settle)
 
     def _variables_for(self, grads: list[Any], variables: Iterable[Any] | None) -> list[Any]:
+        if variables is None and not self.built:
+            raise OptimizerError(
+                "The optimizer has no variables yet. Expected trainable_variables with the "
+                "first gradients. Pass them, or call build(trainable_variables) before."
+            )
         if variables is None:
-            if not self.built:
-                raise OptimizerError(
-                    "The optimizer has no variables yet. Expected trainable_variables with the "
-                    "first gradients. Pass them, or call build(trainable_variables) before."
-                )
             variables = _keras.trainable_variables_of(self.inner_optimizer)
         variables = list(variables)
         if len(grads) != len(variables):
@@ -364,57 +343,3 @@ class LossScaleOptimizer(ForwardsToInner):
         if not self.built:
             self.build(variables)
         return variables
-
-    def _record_applied(self, strategy: Any) -> None:
-        self._shadows.refresh(strategy)
-        self._move(rule.after_applied)
-
-    def _record_skipped(self, strategy: Any) -> None:
-        self._shadows.restore(strategy)
-        moving = self._move(rule.after_skipped)
-        limit = self._settings.max_consecutive_skips
-        if limit is None:
-            return
-        if tf.executing_eagerly():
-            self.check_that_it_trains()
-            return
-        count = rule.Counters(*tf.unstack(moving.counters)).skipped_in_a_row
-        # An error stops whatever has not run yet: state comes first.
-        with tf.control_dependencies(tf.compat.v1.get_default_graph().get_operations()):
-            before, between, after = (
-                _STUCK.replace("{count}", "|").replace("{scale:g}", "|").split("|")
-            )
-            tf.debugging.Assert(count < limit, [before, count, between, moving.scale, after])
-
-    def _move(self, advance: Any) -> rule.Moving:
-        moving = advance(
-            self._settings,
-            rule.Moving(self.dynamic_scale.value, self.step_counter.value, self._counters.value),
-        )
-        for variable, value in zip(
-            (self.dynamic_scale, self.step_counter, self._counters), moving, strict=True
-        ):
-            variable.assign(value)
-        return moving
-
-
-def _check_inner(optimizer: Any) -> None:
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        raise OptimizerError(
-            "A loss is scaled once. Expected an optimizer that does not scale. Received: "
-            f"{type(optimizer).__name__}. Use make_loss_scale_optimizer(), which takes its state "
-            "over."
-        )
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise OptimizerError(
-            "Expected a keras.optimizers.Optimizer as inner_optimizer. "
-            f"Received: {type(optimizer).__name__}. "
-            "Use make_loss_scale_optimizer() for a name or a config."
-        )
-    factor = optimizer.loss_scale_factor
-    if factor is not None:
-        raise OptimizerError(
-            "Gradients would be divided twice. Expected an optimizer without loss_scale_factor. "
-            f"Received: loss_scale_factor={factor!r}. "
-            'Use make_loss_scale_optimizer(optimizer, scaling="static"), which keeps the factor.'
-        )

@@ -1,7 +1,7 @@
 """How scale and counters follow from what a step was: applied, or skipped.
 
-Pure functions of tensors, without a branch: scalars are cheaper to compute than
-a condition is in a graph.
+Pure functions of tensors, without a branch: computing a few scalars for nothing
+costs less than a condition does in a graph.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_amp_kit.precision.loss_scaling.settings import ScaleSettings
 
-__all__ = ["NUM_COUNTERS", "Counters", "Moving", "after_applied", "after_skipped", "bounded"]
+__all__ = ["NUM_COUNTERS", "Counters", "Moving", "advanced", "bounded"]
 
 
 class Counters(NamedTuple):
@@ -67,38 +67,41 @@ def bounded(settings: ScaleSettings, scale: Any) -> Any:
     return tf.where(scale >= lowest, tf.minimum(scale, highest), lowest)
 
 
-def after_applied(settings: ScaleSettings, moving: Moving) -> Moving:
-    """Counts an applied step, and raises the scale after enough of them."""
-    counters = Counters(*tf.unstack(moving.counters))
-    scale = bounded(settings, moving.scale)
-    good_steps = moving.good_steps + 1
-    is_due = good_steps >= settings.growth_interval
-    raised = bounded(settings, scale * settings.growth_factor) if settings.is_dynamic else scale
-    new_scale = tf.where(is_due, raised, scale)
-    counters = counters._replace(
-        applied=counters.applied + 1,
-        skipped_in_a_row=tf.zeros_like(counters.skipped_in_a_row),
-        growths=counters.growths + tf.cast(new_scale > scale, tf.int64),
-    )
-    return Moving(
-        new_scale, tf.where(is_due, tf.zeros_like(good_steps), good_steps), tf.stack(counters)
-    )
+def advanced(settings: ScaleSettings, before: Moving, is_applied: Any) -> Moving:
+    """Computes what moved after a step.
 
+    Args:
+        settings: How the scale moves.
+        before: Scale and counts before the step.
+        is_applied: A bool scalar: whether the step was applied, or skipped.
 
-def after_skipped(settings: ScaleSettings, moving: Moving) -> Moving:
-    """Counts a skipped step, and lowers the scale after enough in a row."""
-    counters = Counters(*tf.unstack(moving.counters))
-    scale = bounded(settings, moving.scale)
-    skipped_in_a_row = counters.skipped_in_a_row + 1
-    lowered = bounded(settings, scale * settings.backoff_factor) if settings.is_dynamic else scale
-    skipped = counters.skipped + 1
-    counters = counters._replace(
-        skipped=skipped,
-        skipped_in_a_row=skipped_in_a_row,
-        last_skip=counters.applied + skipped,
+    Returns:
+        Scale and counts after it.
+    """
+    counters = Counters(*tf.unstack(before.counters))
+    applied_now = tf.cast(is_applied, tf.int64)
+    skipped_now = 1 - applied_now
+    applied, skipped = counters.applied + applied_now, counters.skipped + skipped_now
+    good_steps = applied_now * (before.good_steps + 1)
+    skipped_in_a_row = skipped_now * (counters.skipped_in_a_row + 1)
+
+    scale = bounded(settings, before.scale)
+    raises = good_steps >= settings.growth_interval
+    lowers = skipped_in_a_row >= settings.hysteresis
+    factor = tf.where(
+        raises, settings.growth_factor, tf.where(lowers, settings.backoff_factor, 1.0)
     )
+    new_scale = bounded(settings, scale * factor)
     return Moving(
-        tf.where(skipped_in_a_row >= settings.hysteresis, lowered, scale),
-        tf.zeros_like(moving.good_steps),
-        tf.stack(counters),
+        new_scale,
+        tf.where(raises, tf.zeros_like(good_steps), good_steps),
+        tf.stack(
+            Counters(
+                applied=applied,
+                skipped=skipped,
+                skipped_in_a_row=skipped_in_a_row,
+                last_skip=tf.where(is_applied, counters.last_skip, applied + skipped),
+                growths=counters.growths + tf.cast(new_scale > scale, tf.int64),
+            )
+        ),
     )

@@ -71,14 +71,25 @@ class Shadows:
             self._shadows[id(variable)] = shadow
 
     def refresh(self, strategy: Any) -> None:
-        """Copies the variables into their shadows; in cross-replica context."""
-        for shadow in self._shadows.values():
-            _copy(strategy, shadow.copy, _native(shadow.variable))
+        """Copies the variables' present values; in cross-replica context."""
+        self.settle(strategy, tf.constant(True))
 
-    def restore(self, strategy: Any) -> None:
-        """Copies the shadows back; in cross-replica context."""
-        for shadow in self._shadows.values():
-            _copy(strategy, _native(shadow.variable), shadow.copy)
+    def settle(self, strategy: Any, is_applied: Any) -> None:
+        """Makes a variable and its shadow agree; in cross-replica context.
+
+        Args:
+            strategy: The strategy that the variables belong to.
+            is_applied: A bool scalar: whether the variable is right after this
+                step, or the shadow.
+        """
+
+        def agree(variable: Any, shadow: Any) -> None:
+            kept = tf.where(is_applied, variable, shadow)
+            variable.assign(kept)
+            shadow.assign(kept)
+
+        for one in self._shadows.values():
+            strategy.extended.update(_native(one.variable), agree, args=(one.copy,), group=False)
 
 
 @dataclass(frozen=True)
@@ -146,9 +157,3 @@ def variables_of(targets: Iterable[Any]) -> list[Any]:
 
 def _native(variable: Any) -> Any:
     return variable.value if isinstance(variable, keras.Variable) else variable
-
-
-def _copy(strategy: Any, target: Any, source: Any) -> None:
-    strategy.extended.update(
-        target, lambda to, value: to.assign(value), args=(source,), group=False
-    )

@@ -40,5 +40,5 @@ class LastVerdict(threading.local):
 
 def _is_usable(tensor: Any) -> bool:
     if tf.is_symbolic_tensor(tensor):
-        return not tf.executing_eagerly() and tensor.graph is tf.compat.v1.get_default_graph()
-    return tf.executing_eagerly()
+        return tensor.graph is tf.compat.v1.get_default_graph()
+    return bool(tf.executing_eagerly())
