@@ -120,9 +120,11 @@ def _at_its_largest(grad: Any, variable: Any, scale: Any, factor: float) -> Any:
         return grad
     largest = divided_by(grad, scale) * factor
     # The inner optimizer casts to the variable's dtype, and half overflows early.
-    return (
-        tf.cast(largest, variable.dtype) if is_half(tf.as_dtype(variable.dtype).name) else largest
-    )
+    return tf.cast(largest, variable.dtype) if _is_stored_in_half(variable) else largest
+
+
+def _is_stored_in_half(variable: Any) -> bool:
+    return is_half(tf.as_dtype(variable.dtype).name)
 
 
 def _overwrites(variable: Any) -> bool:
