@@ -1,4 +1,4 @@
-"""What will be added up must be finite as a sum: rows of a slice, and replicas."""
+"""Slices of one row are added up, so their sum must be finite too."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ def slices(values: Any, rows: list[int], dtype: str = "float32") -> tf.IndexedSl
     return tf.IndexedSlices(tf.constant(values, dtype), tf.constant(rows), tf.constant([ROWS, 2]))
 
 
-def verdict(mode: str, *tensors: Any, headroom: int = 1) -> bool:
-    function = in_mode(lambda *tensors: all_finite(list(tensors), headroom=headroom), mode)
-    return bool(function(*tensors))
+def verdict(mode: str, *tensors: Any) -> bool:
+    return bool(in_mode(lambda *tensors: all_finite(list(tensors)), mode)(*tensors))
 
 
 @in_each_mode
@@ -86,20 +85,3 @@ def test_a_large_embedding_is_not_told_to_take_memory() -> None:
         return all_finite([tf.IndexedSlices(values, tf.constant([0]), shape)])
 
     assert check(tf.ones((1, 64)))
-
-
-@in_each_mode
-def test_headroom_asks_whether_copies_add_up(mode: str) -> None:
-    function = in_mode(lambda *tensors: all_finite(list(tensors), headroom=4), mode)
-    assert function(constant(8e37), constant(-8e37))
-    assert not function(constant(9e37), constant(1.0))
-    assert not function(constant(1.0), constant(-9e37))
-    assert not function(constant(9e37), constant(-9e37))
-    assert not function(constant(NAN), constant(1.0))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-def test_headroom_loses_no_bad_element_in_any_precision(dtype: str) -> None:
-    for bad in (INF, -INF, NAN):
-        assert not verdict("eager", constant(1.0, bad, dtype=dtype), headroom=2)
-    assert verdict("eager", constant(1.0, -2.0, dtype=dtype), headroom=2)

@@ -20,7 +20,11 @@ from tests.precision.loss_scaling.reference import LEARNING_RATE, Reference
 START = np.array([1.0, -2.0, 0.5], np.float32)
 
 # TensorFlow flushes float32's subnormals on a CPU, where NumPy keeps them.
-ordinary = st.floats(2.0**-20, 2.0**20, width=32) | st.floats(-(2.0**20), -(2.0**-20), width=32) | st.just(0.0)
+ordinary = (
+    st.floats(2.0**-20, 2.0**20, width=32)
+    | st.floats(-(2.0**20), -(2.0**-20), width=32)
+    | st.just(0.0)
+)
 near_overflow = st.sampled_from([3e38, -3e38, 3.4028234e38, -3.4028234e38, 1.7e38, 2e19, -2e19])
 not_finite = st.sampled_from([float("inf"), float("-inf"), float("nan")])
 

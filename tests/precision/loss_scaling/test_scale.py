@@ -26,6 +26,8 @@ from tests.precision.loss_scaling.helpers import (
 # A few hundred steps: one by one they would take long.
 compiled = pytest.mark.parametrize("mode", ["graph", "jit"])
 
+RAISE_AND_FALL = {"growth_interval": 1, "growth_factor": 1.5, "backoff_factor": 0.25}
+
 
 def scales(pattern: str, **settings: Any) -> list[float]:
     """The scale after each step: `.` is applied, `x` is skipped."""
@@ -49,10 +51,10 @@ def scales(pattern: str, **settings: Any) -> list[float]:
         ("..x..x...", [8, 8, 8, 8, 8, 8, 8, 8, 16], {"growth_interval": 3, "hysteresis": 2}),
         ("xxxx", [4, 3, 3, 3], {"min_scale": 3}),
         ("....", [16, 20, 20, 20], {"growth_interval": 1, "max_scale": 20}),
-        (".x.x", [24, 6, 18, 4.5], {"growth_interval": 1, "growth_factor": 3, "backoff_factor": 1 / 4}),
+        (".x.x", [12, 3, 4.5, 1.125], RAISE_AND_FALL),
         ("..xx..", [8] * 6, {"scaling": "static", "growth_interval": 1}),
     ],
-)  # fmt: skip
+)
 def test_the_scale_after_each_step_is(
     pattern: str, expected: list[float], settings: dict[str, Any]
 ) -> None:

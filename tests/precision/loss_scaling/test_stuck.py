@@ -43,7 +43,7 @@ def test_the_step_that_reaches_the_limit_raises() -> None:
 
 def test_the_first_skipped_step_raises_if_one_is_too_many() -> None:
     optimizer, weight = scaled(max_consecutive_skips=1), variable(1.0)
-    with pytest.raises(amp.errors.TrainingStuckError, match="^1 steps in a row"):
+    with pytest.raises(amp.errors.TrainingStuckError, match=r"^1 steps in a row"):
         feed(optimizer, weight, INF)
 
 
