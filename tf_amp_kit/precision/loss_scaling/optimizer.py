@@ -248,8 +248,7 @@ class LossScaleOptimizer(WrapsOptimizer):
         Returns:
             A `LossScaleState` of plain numbers.
         """
-        state: LossScaleState = self.ledger.state()
-        return state
+        return self.ledger.state()
 
     def check_that_it_trains(self) -> None:
         """Raises what a step would, if `jit_compile=True` did not keep it from it.
