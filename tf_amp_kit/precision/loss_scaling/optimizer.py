@@ -13,7 +13,7 @@ from tf_amp_kit.precision.loss_scaling.agreement import decide_together
 from tf_amp_kit.precision.loss_scaling.finite import all_finite
 from tf_amp_kit.precision.loss_scaling.gradients import are_applicable, divided, treatment_by
 from tf_amp_kit.precision.loss_scaling.settings import DYNAMIC, ScaleSettings, settings_of_keras
-from tf_amp_kit.precision.loss_scaling.shadows import Protection, Shadows, variables_of
+from tf_amp_kit.precision.loss_scaling.shadows import Protection, Shadows, flattened, variables_of
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
 from tf_amp_kit.precision.loss_scaling.verdict import PendingVerdict
 from tf_amp_kit.precision.loss_scaling.wrapper import WrapsOptimizer, without_autograph
@@ -233,13 +233,14 @@ class LossScaleOptimizer(WrapsOptimizer):
         Raises:
             ModelError: If a model is not built, or a target is none of these.
         """
-        variables = variables_of(targets)
+        named = flattened(targets)
+        variables = [variable for target in named for variable in variables_of(target)]
         is_news = any(variable not in self._shadows for variable in variables)
         with tf.init_scope(), self._strategy.scope():
             self._shadows.add(variables, self._strategy)
             self._shadows.refresh(self._strategy)
         if is_news:
-            self._advice.check_that_steps_are_traced_anew(self, targets)
+            self._advice.check_that_steps_are_traced_anew(self, named)
         return self._shadows.summary()
 
     def loss_scale_state(self) -> LossScaleState:

@@ -78,7 +78,9 @@ class WrapsOptimizer(keras.optimizers.LossScaleOptimizer):
         self._counters = self.add_variable(
             (rule.NUM_COUNTERS,), "zeros", dtype="int", name="counters"
         )
-        self.ledger: Ledger = Ledger(settings, self.dynamic_scale, self.step_counter, self._counters)
+        self.ledger: Ledger = Ledger(
+            settings, self.dynamic_scale, self.step_counter, self._counters
+        )
 
     def __getattr__(self, name: str) -> Any:
         # Reached only for names that neither the instance nor its class has.
