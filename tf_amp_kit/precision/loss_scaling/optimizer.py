@@ -32,7 +32,7 @@ class LossScaleOptimizer(WrapsOptimizer):
     again, in float32, they update the weights. bfloat16 has float32's range and
     needs none of this: `make_loss_scale_optimizer` knows.
 
-    The scale is looked for by going too far. In each step, on all replicas:
+    The right scale is found by going too far. In each step:
 
     ```
     if all gradients / scale are finite, on every replica:
@@ -62,8 +62,8 @@ class LossScaleOptimizer(WrapsOptimizer):
     `jit_compile=True` keeps a step from raising, so `AmpMonitor` does it later.
 
     Args:
-        inner_optimizer: The optimizer that makes the steps. Its hyper-parameters
-            are read and written through this one: `optimizer.clipnorm`.
+        inner_optimizer: Makes the steps. Its hyper-parameters are read and
+            written through this one: `optimizer.clipnorm`.
         scaling: `"dynamic"`, or `"static"` for a scale that never moves.
         initial_scale: The first loss scale.
         growth_factor: Above 1; what the scale is raised by.
@@ -72,8 +72,7 @@ class LossScaleOptimizer(WrapsOptimizer):
         min_scale: It never goes below, which 1 or more keeps harmless.
         max_scale: It never goes above.
         hysteresis: Skipped steps in a row that it takes to lower it.
-        max_consecutive_skips: Skipped steps in a row that end the run; None for
-            never.
+        max_consecutive_skips: Skipped steps in a row that end the run, or None.
         name: The optimizer's name; None for an automatic one.
 
     Raises:

@@ -55,6 +55,8 @@ class WrapsOptimizer(keras.optimizers.LossScaleOptimizer):
         name: The wrapper's name; None for an automatic one.
     """
 
+    ledger: Ledger
+
     # Never the inner optimizer's, whatever it calls its own attributes.
     dynamic_scale: Any = None
     step_counter: Any = None
@@ -78,9 +80,7 @@ class WrapsOptimizer(keras.optimizers.LossScaleOptimizer):
         self._counters = self.add_variable(
             (rule.NUM_COUNTERS,), "zeros", dtype="int", name="counters"
         )
-        self.ledger: Ledger = Ledger(
-            settings, self.dynamic_scale, self.step_counter, self._counters
-        )
+        self.ledger = Ledger(settings, self.dynamic_scale, self.step_counter, self._counters)
 
     def __getattr__(self, name: str) -> Any:
         # Reached only for names that neither the instance nor its class has.
