@@ -204,8 +204,11 @@ class AmpMonitor(keras.callbacks.Callback):
             return False
         optimizer, tracker = self._reader.optimizer, self._loss_tracker()
         before = optimizer.protect()
-        targets = [self.model] if self.model.built else []
-        after = optimizer.protect(targets, tracker.variables if tracker else [])
+        # A GAN is never called as a whole, and so never built as one.
+        built = [one for one in self.model.layers if one.built]
+        after = optimizer.protect(
+            [self.model] if self.model.built else built, tracker.variables if tracker else []
+        )
         has_grown = bool(after.num_variables > before.num_variables)
         if has_grown:
             # A function that was traced before knows nothing of the new copies.
@@ -220,9 +223,9 @@ class AmpMonitor(keras.callbacks.Callback):
         first = Interval(self._start, self._look(batch))
         if first.skipped:
             self._warn(
-                f"{first.skipped} of {first.steps} steps were skipped before the model was built, "
-                "so its moving statistics may be as a bad batch left them. Build it before fit: "
-                "call it on a batch."
+                f"{first.skipped} of {first.steps} steps were skipped while the model was being "
+                "built, so its moving statistics may be as a bad batch left them. Build it before "
+                "fit: call it on a batch."
             )
 
     def _loss_tracker(self) -> Any:
@@ -230,8 +233,10 @@ class AmpMonitor(keras.callbacks.Callback):
         step = getattr(self.model.train_step, "__func__", None)
         if step is not keras.Model.train_step or self._reader.optimizer is not self.model.optimizer:
             return None
-        first = next(iter(self.model.metrics), None)
-        return first if type(first) is keras.metrics.Mean and first.name == "loss" else None
+        for first in self.model.metrics[:1]:
+            if type(first) is keras.metrics.Mean and first.name == "loss":
+                return first
+        return None
 
     def _loss_so_far(self) -> Any:
         return next((one.result() for one in self.model.metrics if one.name == "loss"), None)
