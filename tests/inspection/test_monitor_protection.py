@@ -120,18 +120,30 @@ def test_what_others_changed_before_the_first_batch_survives_a_skip():
 
 
 def test_a_model_that_is_built_in_its_first_batch_is_protected_from_the_second():
-    model = Unbuilt()
-    model.compile(scaled(), "mse")
+    model = unbuilt()
     history = fit(model, [1, BAD, 2, BAD], quiet())
     assert float(model.counting.total) == 3.0
     assert history["loss"] == [2.5]
 
 
-def test_a_skip_before_the_model_was_built_is_told():
+def unbuilt():
     model = Unbuilt()
     model.compile(scaled(), "mse")
-    with pytest.warns(LossScaleWarning, match="1 of 1 steps were skipped while the model was"):
-        fit(model, [BAD, 1, 2], quiet())
+    return model
+
+
+def test_what_a_skip_spoilt_while_the_model_was_built_is_told():
+    told = "1 of 1 steps were skipped while the model was being built, and left NaN or Inf in 1 var"
+    with pytest.warns(LossScaleWarning, match=told):
+        fit(unbuilt(), [BAD, 1, 2], quiet())
+
+
+def test_a_skip_that_spoilt_nothing_while_the_model_was_built_is_no_matter():
+    # The scaled gradients overflow, 2**24 * 1e38 each, and the forward pass does not.
+    model = Unbuilt()
+    model.compile(scaled(initial_scale=2.0**24), lambda y, prediction: prediction * 1e38)
+    fit(model, [1, 0], quiet(every=1))
+    assert model.optimizer.loss_scale_state().skipped_steps == 2
 
 
 def test_two_optimizers_of_one_model_give_back_what_the_other_left():

@@ -11,6 +11,7 @@ import keras
 
 from tf_amp_kit.errors import LossScaleWarning, OptimizerError
 from tf_amp_kit.inspection.callers import stacklevel_of_user, stand_first
+from tf_amp_kit.inspection.guard import StateGuard
 from tf_amp_kit.inspection.readings import Interval, ScaleReader, Trend
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
 
@@ -23,6 +24,8 @@ _DEFAULT_PERIOD: Final = 100
 # A healthy scale is tried out once in 2000 steps, and skips that one. One step
 # in 20 is a hundred times that, and data that nobody learns from.
 _MAX_SKIP_RATE: Final = 0.05
+
+_NUM_EXAMPLES: Final = 3
 
 
 class AmpMonitor(keras.callbacks.Callback):
@@ -39,7 +42,9 @@ class AmpMonitor(keras.callbacks.Callback):
     so that a skipped step leaves no trace in moving statistics. With Keras's own
     `train_step` the mean behind the logged `loss` is protected too: it is then
     the mean over the applied steps, and NaN if there were none. Other metrics
-    keep what a skipped batch did to them. A subclassed model that was not built
+    keep what a skipped batch did to them. The protection outlasts `fit`: in a
+    later one without a monitor, an epoch that begins with a skipped step goes on
+    from the mean of the epoch before. A subclassed model that was not built
     before `fit` is protected from its second batch on.
 
     Host values are read at the first batch of an epoch, every `every` steps, and
@@ -103,6 +108,7 @@ class AmpMonitor(keras.callbacks.Callback):
         """Moves to the front of the callbacks, and forgets what an earlier fit was like."""
         stand_first(self)
         self._reader = ScaleReader(self._optimizer_to_watch())
+        self._guard = StateGuard(self.model, self._reader)
         self._trend = Trend(
             self._name, max_skip_rate=self.max_skip_rate, min_scale=self._reader.min_scale
         )
@@ -128,11 +134,11 @@ class AmpMonitor(keras.callbacks.Callback):
         """Protects state before the first batch, and reads where it is time to."""
         if self._start is None:
             # As late as this: other callbacks restore state when training begins.
-            self._protect()
+            self._guard.protect()
             self._start = self._look(batch)
             return
         if not self._has_looked_twice:
-            self._look_twice(batch)
+            self._look_twice()
         if batch - self._steps_read >= (self.every or _DEFAULT_PERIOD):
             self._look(batch)
             self._check_that_it_trains()
@@ -148,7 +154,7 @@ class AmpMonitor(keras.callbacks.Callback):
             self._stop_if_nan(logs.get("loss"), "at its end")
             self._miss_a_loss(logs)
         # A mean over nothing is 0, which would pass for the best epoch of all.
-        if interval.skipped and not interval.applied and self._loss_tracker():
+        if interval.skipped and not interval.applied and self._guard.loss_mean():
             logs["loss"] = math.nan
         for name, value in self._reader.logs_of(interval).items():
             logs[f"{self.prefix}{name}"] = value
@@ -198,45 +204,20 @@ class AmpMonitor(keras.callbacks.Callback):
         if self._last is not None and self._last.consecutive_skips:
             self._reader.optimizer.check_that_it_trains()
 
-    def _protect(self) -> bool:
-        """Protects what there is by now; tells whether that was more than before."""
-        if not self._reader.counts_steps:
-            return False
-        optimizer, tracker = self._reader.optimizer, self._loss_tracker()
-        before = optimizer.protect()
-        # A GAN is never called as a whole, and so never built as one.
-        built = [one for one in self.model.layers if one.built]
-        after = optimizer.protect(
-            [self.model] if self.model.built else built, tracker.variables if tracker else []
-        )
-        has_grown = bool(after.num_variables > before.num_variables)
-        if has_grown:
-            # A function that was traced before knows nothing of the new copies.
-            self.model.make_train_function(force=True)
-        return has_grown
-
-    def _look_twice(self, batch: int) -> None:
+    def _look_twice(self) -> None:
         """Protects what the first batch has built."""
         self._has_looked_twice = True
-        if not self._protect() or self._start is None:
+        if not self._guard.protect() or self._start is None:
             return
-        first = Interval(self._start, self._look(batch))
-        if first.skipped:
+        first = Interval(self._start, self._reader.read())
+        spoilt = self._guard.spoilt()
+        if first.skipped and spoilt:
             self._warn(
                 f"{first.skipped} of {first.steps} steps were skipped while the model was being "
-                "built, so its moving statistics may be as a bad batch left them. Build it before "
-                "fit: call it on a batch."
+                f"built, and left NaN or Inf in {len(spoilt)} variables: "
+                f"{', '.join(spoilt[:_NUM_EXAMPLES])}. Build the model before fit: call it on a "
+                "batch."
             )
-
-    def _loss_tracker(self) -> Any:
-        """Finds the mean that Keras's own train step updates before the optimizer is called."""
-        step = getattr(self.model.train_step, "__func__", None)
-        if step is not keras.Model.train_step or self._reader.optimizer is not self.model.optimizer:
-            return None
-        for first in self.model.metrics[:1]:
-            if type(first) is keras.metrics.Mean and first.name == "loss":
-                return first
-        return None
 
     def _loss_so_far(self) -> Any:
         return next((one.result() for one in self.model.metrics if one.name == "loss"), None)
@@ -246,7 +227,7 @@ class AmpMonitor(keras.callbacks.Callback):
             return
         skipped = Interval(self._start, self._last).skipped
         is_of_applied_steps = not self._reader.may_skip or (
-            self._reader.counts_steps and (not skipped or self._loss_tracker() is not None)
+            self._reader.counts_steps and (not skipped or self._guard.loss_mean() is not None)
         )
         if is_of_applied_steps and not math.isfinite(float(loss)):
             self.model.stop_training = True
