@@ -12,7 +12,12 @@ from tf_amp_kit.errors import LossScaleWarning, OptimizerError
 from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision import state
 from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
-from tf_amp_kit.precision.loss_scaling.settings import DYNAMIC, STATIC
+from tf_amp_kit.precision.loss_scaling.settings import (
+    DYNAMIC,
+    STATIC,
+    ScaleSettings,
+    settings_of_keras,
+)
 
 __all__ = ["make_loss_scale_optimizer"]
 
@@ -43,7 +48,7 @@ def make_loss_scale_optimizer(
             it: as a static scale when it is wrapped, unless dynamic is asked for,
             which is refused.
         **settings: What `LossScaleOptimizer` takes: `initial_scale` and so on.
-            Not used if the optimizer is not wrapped.
+            Checked always, used if the optimizer is wrapped.
 
     Returns:
         A `LossScaleOptimizer` around the optimizer, or the optimizer itself.
@@ -69,11 +74,13 @@ def make_loss_scale_optimizer(
     resolved = _resolve(optimizer)
     if scaling != _AUTO:
         settings = {"scaling": scaling, **settings}
+    # In every precision, so that a mistake does not wait for the one that wraps.
+    ScaleSettings(**{name: value for name, value in settings.items() if name != "name"})
     if isinstance(resolved, LossScaleOptimizer):
         _check_settings_agree(resolved, settings)
         return resolved
     if isinstance(resolved, keras.optimizers.LossScaleOptimizer):
-        return LossScaleOptimizer.from_keras(resolved, **settings)
+        return _take_over(resolved, settings)
     if scaling == _AUTO and wanted != "float16":
         return resolved
     if wanted == "bfloat16":
@@ -123,6 +130,15 @@ def _check_settings_agree(optimizer: LossScaleOptimizer, settings: dict[str, Any
             f"same. Received: {', '.join(f'{name}={value!r}' for name, value in other.items())}. "
             "Pass its inner_optimizer."
         )
+
+
+def _take_over(optimizer: Any, settings: dict[str, Any]) -> LossScaleOptimizer:
+    kept = settings_of_keras(optimizer.initial_scale, optimizer.dynamic_growth_steps)
+    twin = LossScaleOptimizer(
+        optimizer.inner_optimizer, **{"name": optimizer.name, **kept, **settings}
+    )
+    twin.go_on_from(optimizer)
+    return twin
 
 
 def _wrap(optimizer: Any, settings: dict[str, Any]) -> LossScaleOptimizer:

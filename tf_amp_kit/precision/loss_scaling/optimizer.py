@@ -10,17 +10,15 @@ import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import OptimizerError
-from tf_amp_kit.precision.loss_scaling import rule
 from tf_amp_kit.precision.loss_scaling.advice import Advice
 from tf_amp_kit.precision.loss_scaling.agreement import decide_together
 from tf_amp_kit.precision.loss_scaling.finite import all_finite
-from tf_amp_kit.precision.loss_scaling.forwarding import ForwardsToInner
-from tf_amp_kit.precision.loss_scaling.gradients import are_applicable, divided
-from tf_amp_kit.precision.loss_scaling.ledger import Ledger
+from tf_amp_kit.precision.loss_scaling.gradients import are_applicable, divided, treatment_by
 from tf_amp_kit.precision.loss_scaling.settings import DYNAMIC, ScaleSettings, settings_of_keras
 from tf_amp_kit.precision.loss_scaling.shadows import Protection, Shadows, variables_of
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
-from tf_amp_kit.precision.loss_scaling.verdict import LastVerdict
+from tf_amp_kit.precision.loss_scaling.verdict import PendingVerdict
+from tf_amp_kit.precision.loss_scaling.wrapper import WrapsOptimizer
 
 __all__ = ["LossScaleOptimizer"]
 
@@ -34,7 +32,7 @@ def _without_autograph(function: _Function) -> _Function:
 
 
 @keras.saving.register_keras_serializable("tf_amp_kit")
-class LossScaleOptimizer(ForwardsToInner):
+class LossScaleOptimizer(WrapsOptimizer):
     """DOC
 
     Example:
@@ -69,38 +67,11 @@ class LossScaleOptimizer(ForwardsToInner):
             hysteresis=hysteresis,
             max_consecutive_skips=max_consecutive_skips,
         )
-        super().__init__(inner_optimizer, settings.initial_scale, settings.growth_interval, name)
-        # Here and not in `build`: a loss may be scaled, and traced, before that.
-        self.step_counter = self.add_variable((), "zeros", dtype="int", name="step_counter")
-        self.dynamic_scale = self.add_variable(
-            (),
-            keras.initializers.Constant(settings.initial_scale),
-            dtype="float32",
-            name="dynamic_scale",
-        )
-        self._counters = self.add_variable(
-            (rule.NUM_COUNTERS,), "zeros", dtype="int", name="counters"
-        )
-        self._ledger = Ledger(settings, self.dynamic_scale, self.step_counter, self._counters)
+        super().__init__(inner_optimizer, settings, name)
         self._strategy = tf.distribute.get_strategy()
         self._shadows = Shadows()
-        self._last_verdict = LastVerdict()
+        self._pending_verdict = PendingVerdict()
         self._advice = Advice()
-
-    def build(self, var_list: Sequence[Any]) -> None:
-        """Creates the variables of the inner optimizer, unless they are there."""
-        if not self.inner_optimizer.built:
-            self.inner_optimizer.build(var_list)
-        self.built = True
-
-    @property
-    def variables(self) -> list[Any]:
-        """Keras's own variables in its own order, and the counters last.
-
-        What Keras's optimizer saved is therefore a part of what this one loads.
-        """
-        others = [variable for variable in super().variables if variable is not self._counters]
-        return [*others, self._counters]
 
     @_without_autograph
     def scale_loss(self, loss: Any) -> Any:
@@ -115,7 +86,7 @@ class LossScaleOptimizer(ForwardsToInner):
         self._advice.note_that_a_loss_was_scaled()
         loss = tf.convert_to_tensor(loss)
         dtype = tf.float64 if loss.dtype == tf.float64 else tf.float32
-        return tf.cast(loss, dtype) * tf.cast(self._ledger.scale(), dtype)
+        return tf.cast(loss, dtype) * tf.cast(self.ledger.scale(), dtype)
 
     @_without_autograph
     def unscale(self, grads: Sequence[Any]) -> list[Any]:
@@ -132,8 +103,8 @@ class LossScaleOptimizer(ForwardsToInner):
         """
         self._advice.check_that_a_loss_was_scaled()
         grads = list(grads)
-        self._last_verdict.remember(all_finite([grad for grad in grads if grad is not None]))
-        return divided(grads, self._ledger.scale())
+        self._pending_verdict.add(all_finite([grad for grad in grads if grad is not None]))
+        return divided(grads, self.ledger.scale())
 
     @_without_autograph
     def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
@@ -154,7 +125,7 @@ class LossScaleOptimizer(ForwardsToInner):
                 cannot agree.
         """
         self._advice.check_that_a_loss_was_scaled()
-        self._last_verdict.forget()
+        self._pending_verdict.drop()
         self._step(list(grads), trainable_variables, is_scaled=True)
 
     @_without_autograph
@@ -207,9 +178,13 @@ class LossScaleOptimizer(ForwardsToInner):
         Raises:
             ModelError: If a model is not built, or a target is none of these.
         """
+        variables = variables_of(targets)
+        is_news = any(variable not in self._shadows for variable in variables)
         with tf.init_scope(), self._strategy.scope():
-            self._shadows.add(variables_of(targets), self._strategy)
+            self._shadows.add(variables, self._strategy)
             self._shadows.refresh(self._strategy)
+        if is_news:
+            self._advice.check_that_steps_are_traced_anew(self, targets)
         return self._shadows.summary()
 
     def loss_scale_state(self) -> LossScaleState:
@@ -218,7 +193,8 @@ class LossScaleOptimizer(ForwardsToInner):
         Returns:
             A `LossScaleState` of plain numbers.
         """
-        return self._ledger.state()
+        state: LossScaleState = self.ledger.state()
+        return state
 
     def check_that_it_trains(self) -> None:
         """Raises if too many steps in a row were skipped, as a step does by itself.
@@ -229,14 +205,14 @@ class LossScaleOptimizer(ForwardsToInner):
         Raises:
             TrainingStuckError: If `max_consecutive_skips` is reached.
         """
-        self._ledger.raise_if_stuck()
+        self.ledger.raise_if_stuck()
 
     def get_config(self) -> dict[str, Any]:
         """Gives the settings and the inner optimizer's config, without any state."""
         return {
             "name": self.name,
             "inner_optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
-            **self._ledger.settings.to_dict(),
+            **self.ledger.settings.to_dict(),
         }
 
     @classmethod
@@ -252,42 +228,6 @@ class LossScaleOptimizer(ForwardsToInner):
             config = {"name": config.get("name"), **settings_of_keras(**config)}
         return cls(inner, **config)
 
-    @classmethod
-    def from_keras(
-        cls, optimizer: keras.optimizers.LossScaleOptimizer, **settings: Any
-    ) -> LossScaleOptimizer:
-        """Takes over Keras's own optimizer: its inner one, its scale, its count.
-
-        Args:
-            optimizer: Keras's optimizer, built or not; not to be used any more.
-            **settings: Settings that are to differ from it.
-
-        Returns:
-            An optimizer that goes on where the other one is.
-        """
-        kept = settings_of_keras(optimizer.initial_scale, optimizer.dynamic_growth_steps)
-        twin = cls(optimizer.inner_optimizer, **{"name": optimizer.name, **kept, **settings})
-        if optimizer.built:
-            twin.built = True
-            twin._ledger.adopt(optimizer.dynamic_scale.value, optimizer.step_counter.value)
-        return twin
-
-    def load_own_variables(self, store: Any) -> None:
-        """Loads what this optimizer saved, or Keras's own, or the inner one alone.
-
-        Where the counters are missing they start from zero, and a scale out of
-        bounds is brought inside.
-        """
-        if len(store.keys()) == len(self.inner_optimizer.variables):
-            self.inner_optimizer.load_own_variables(store)
-            return
-        if len(store.keys()) == len(self.variables) - 1:
-            for position, variable in enumerate(self.variables[:-1]):
-                variable.assign(store[str(position)])
-            self._ledger.adopt(self.dynamic_scale.value, self.step_counter.value)
-        else:
-            super().load_own_variables(store)
-
     def stateless_apply(self, *args: Any, **kwargs: Any) -> Any:
         """Not available: TensorFlow's optimizers keep their state."""
         raise OptimizerError(
@@ -300,17 +240,13 @@ class LossScaleOptimizer(ForwardsToInner):
         variables = self._variables_for(grads, variables)
         self._advice.check_that_state_is_protected(self, self._shadows)
         inner = self.inner_optimizer
-        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        treatment = treatment_by(inner, tf.distribute.get_strategy().num_replicas_in_sync)
+        smallest_scale = self.ledger.settings.bounds[0] if is_scaled else 1.0
 
         def accept(values: Any) -> Any:
             grads, scale, was_finite = values
             applicable = are_applicable(
-                grads,
-                variables,
-                scale=scale,
-                smallest_scale=self._ledger.settings.bounds[0] if is_scaled else 1.0,
-                num_sums=num_replicas * (inner.gradient_accumulation_steps or 1),
-                clips_global_norm=bool(inner.global_clipnorm),
+                grads, variables, scale=scale, smallest_scale=smallest_scale, treatment=treatment
             )
             return tf.logical_and(was_finite, applicable)
 
@@ -320,10 +256,10 @@ class LossScaleOptimizer(ForwardsToInner):
 
         def settle(strategy: Any, is_applied: Any) -> None:
             self._shadows.settle(strategy, is_applied)
-            self._ledger.record(is_applied)
+            self.ledger.record(is_applied)
 
-        scale = self._ledger.scale() if is_scaled else tf.constant(1.0)
-        values = (grads, scale, self._last_verdict.take())
+        scale = self.ledger.scale() if is_scaled else tf.constant(1.0)
+        values = (grads, scale, self._pending_verdict.take())
         decide_together(values, accept=accept, apply=apply, settle=settle)
 
     def _variables_for(self, grads: list[Any], variables: Iterable[Any] | None) -> list[Any]:
