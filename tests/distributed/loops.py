@@ -118,3 +118,43 @@ class Statistics:
                 "mean": cases.on_each_replica(self.layer.moving_mean),
                 "variance": cases.on_each_replica(self.layer.moving_variance),
             }
+
+
+def embedding_step(
+    strategy: tf.distribute.Strategy,
+    *,
+    factor: float,
+    bad: Sequence[int],
+    initial_scale: float = SCALE,
+) -> dict[str, Any]:
+    """Makes a step on an embedding of 4 rows: its gradient counts how often each is read.
+
+    Replica 0 reads row 1 twice, any other rows 1 and 3. The loss of the bad
+    replicas is multiplied by the factor.
+    """
+    with strategy.scope():
+        embedding = keras.layers.Embedding(4, 2, embeddings_initializer="ones")
+        embedding.build()
+        optimizer = amp.LossScaleOptimizer(
+            keras.optimizers.SGD(1.0), initial_scale=initial_scale, min_scale=1.0
+        )
+        optimizer.build(embedding.trainable_variables)
+
+    @tf.function
+    def run(rows: Any, factors: Any) -> None:
+        def on_replica(rows: Any, factor: Any) -> None:
+            with tf.GradientTape() as tape:
+                loss = optimizer.scale_loss(tf.reduce_sum(embedding(rows)) * factor)
+            grads = tape.gradient(loss, embedding.trainable_variables)
+            assert isinstance(grads[0], tf.IndexedSlices)
+            optimizer.apply(grads, embedding.trainable_variables)
+
+        strategy.run(on_replica, args=(rows, factors))
+
+    run(
+        distributed(strategy, lambda replica: tf.constant([1, 3] if replica else [1, 1])),
+        distributed(strategy, lambda replica: tf.constant(factor if replica in bad else 1.0)),
+    )
+    with strategy.scope():
+        weights = cases.on_each_replica(embedding.embeddings)
+    return {"weights": weights, **cases.state_of(optimizer)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,42 +12,19 @@ import tensorflow as tf
 
 import tf_amp_kit as amp
 from tests.distributed import cases
-from tests.distributed.loops import SCALE, Loop, distributed
+from tests.distributed.loops import Loop, embedding_step
 from tests.distributed.mirrored_steps import strategy_over
 
 CASES = cases.Cases()
 
 
-@CASES.case("sparse good", math.nan, bad=())
-@CASES.case("sparse bad on replica 0", math.nan, bad=(0,))
-@CASES.case("sparse bad on replica 1", math.nan, bad=(1,))
-def sparse(value: float, *, bad: Sequence[int]) -> Any:
-    """An embedding of 4 rows; the gradient counts how often a row was asked for."""
-    strategy = strategy_over(2)
-    with strategy.scope():
-        embedding = keras.layers.Embedding(4, 2, embeddings_initializer="ones")
-        embedding.build()
-        optimizer = amp.LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=SCALE)
-
-    @tf.function
-    def run(ids: Any, factors: Any) -> None:
-        def on_replica(ids: Any, factor: Any) -> None:
-            with tf.GradientTape() as tape:
-                loss = optimizer.scale_loss(tf.reduce_sum(embedding(ids)) * factor)
-            grads = tape.gradient(loss, embedding.trainable_variables)
-            assert isinstance(grads[0], tf.IndexedSlices)
-            optimizer.apply(grads, embedding.trainable_variables)
-
-        strategy.run(on_replica, args=(ids, factors))
-
-    rows = ([1, 1], [1, 3])
-    run(
-        distributed(strategy, lambda replica: tf.constant(rows[replica])),
-        distributed(strategy, lambda replica: tf.constant(value if replica in bad else 1.0)),
+for _bad in ((), (0,), (1,), (0, 1)):
+    CASES.case(f"sparse bad {_bad}", 2, factor=math.nan, bad=_bad)(
+        lambda num, **how: embedding_step(strategy_over(num), **how)
     )
-    with strategy.scope():
-        weights = cases.on_each_replica(embedding.embeddings)
-    return {"weights": weights, **cases.state_of(optimizer)}
+CASES.case("sparse sum overflows", 2, factor=3e38, bad=(0, 1), initial_scale=1.0)(
+    lambda num, **how: embedding_step(strategy_over(num), **how)
+)
 
 
 @CASES.case("none among the gradients", [8.0, 8.0, 8.0])

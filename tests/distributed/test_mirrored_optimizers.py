@@ -61,16 +61,19 @@ def test_finite_gradients_with_an_infinite_global_norm_are_skipped(mirrored: Run
     assert mirrored.value("global norm overflows")["weights"] == [ONES] * 2
 
 
-@pytest.mark.parametrize("replica", [0, 1])
-def test_bad_slices_of_one_replica_keep_every_row(mirrored: Run, replica: int):
-    weights = mirrored.value(f"sparse bad on replica {replica}")["weights"]
-    assert weights == [[[1.0, 1.0]] * 4] * 2
+@pytest.mark.parametrize("bad", [(0,), (1,), (0, 1)])
+def test_bad_slices_keep_every_row(mirrored: Run, bad: tuple[int, ...]):
+    assert mirrored.value(f"sparse bad {bad}")["weights"] == [[[1.0, 1.0]] * 4] * 2
+
+
+def test_slices_with_an_infinite_sum_over_replicas_keep_every_row(mirrored: Run):
+    assert mirrored.value("sparse sum overflows")["weights"] == [[[1.0, 1.0]] * 4] * 2
 
 
 def test_slices_of_all_replicas_add_up(mirrored: Run):
-    # Row 1 was asked for twice on replica 0 and once on 1, row 3 once on 1.
+    # Row 1 is read twice on replica 0 and once on 1, row 3 once on 1.
     rows = [[1.0, 1.0], [-2.0, -2.0], [1.0, 1.0], [0.0, 0.0]]
-    assert mirrored.value("sparse good")["weights"] == [rows] * 2
+    assert mirrored.value("sparse bad ()")["weights"] == [rows] * 2
 
 
 def test_a_variable_without_gradient_stays_when_others_move(mirrored: Run):

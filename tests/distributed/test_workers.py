@@ -117,6 +117,19 @@ def test_finite_gradients_with_an_infinite_sum_are_skipped_by_all(cluster: Run):
     assert weights == [[ONES]] * num_workers(cluster)
 
 
+def test_slices_of_all_workers_add_up(cluster: Run):
+    # Row 1 is read twice by worker 0, rows 1 and 3 once by each other one.
+    others = num_workers(cluster) - 1
+    rows = [[1.0, 1.0], [-1.0 - others] * 2, [1.0, 1.0], [1.0 - others] * 2]
+    weights = [seen["weights"] for seen in cluster.values("sparse good")]
+    assert weights == [[rows]] * num_workers(cluster)
+
+
+def test_bad_slices_of_one_worker_keep_every_row_on_all(cluster: Run):
+    weights = [seen["weights"] for seen in cluster.values("sparse bad")]
+    assert weights == [[[[1.0, 1.0]] * 4]] * num_workers(cluster)
+
+
 def test_a_skip_keeps_every_bit_of_weights_slots_and_averages(cluster: Run):
     kept = [seen["after"] == seen["before"] for seen in cluster.values("slots")]
     assert kept == [True] * num_workers(cluster)

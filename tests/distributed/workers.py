@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import tf_amp_kit as amp
 from tests.distributed import cases
-from tests.distributed.loops import SCALE, Loop, Statistics, distributed
+from tests.distributed.loops import SCALE, Loop, Statistics, distributed, embedding_step
 
 NUM_STEPS = 4
 
@@ -70,6 +70,10 @@ def sum_overflows() -> Any:
     loop = Loop(STRATEGY, mode="graph", inner=quarter, initial_scale=1.0, min_scale=1.0)
     loop.step(*([[3e38, 0.0, 0.0]] for _ in range(NUM_WORKERS)))
     return loop.report()
+
+
+CASES.case("sparse good", STRATEGY, factor=1.0, bad=())(embedding_step)
+CASES.case("sparse bad", STRATEGY, factor=math.nan, bad=(1,))(embedding_step)
 
 
 @CASES.case("slots")
