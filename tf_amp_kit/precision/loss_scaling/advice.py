@@ -68,14 +68,19 @@ class Advice:
         """Renews the train functions that do not protect yet, or warns that they do not."""
         if not self._was_traced:
             return
-        for target in targets:
-            if isinstance(target, keras.Model) and getattr(target, "optimizer", None) is optimizer:
-                target.make_train_function(force=True)
-                return
+        trained = [one for one in targets if isinstance(one, keras.Model) and _owns(one, optimizer)]
+        for model in trained:
+            model.make_train_function(force=True)
+        if trained:
+            return
         _warn(
             "A step was traced before this call, and does not protect what was just named. "
             "Expected protect() before the first step. Trace it again: make a new tf.function."
         )
+
+
+def _owns(model: Any, optimizer: Any) -> bool:
+    return any(value is optimizer for value in vars(model).values())
 
 
 def _model_in_training(optimizer: Any) -> Any:
@@ -83,7 +88,7 @@ def _model_in_training(optimizer: Any) -> Any:
     frame = inspect.currentframe()
     while frame is not None:
         owner = frame.f_locals.get("self")
-        if isinstance(owner, keras.Model) and getattr(owner, "optimizer", None) is optimizer:
+        if isinstance(owner, keras.Model) and _owns(owner, optimizer):
             return owner
         frame = frame.f_back
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import warnings
 from typing import Any, Final
 
@@ -56,6 +57,7 @@ def make_loss_scale_optimizer(
     Raises:
         OptimizerError: If `optimizer` is none, or scales in another way already;
             or if a setting is out of its range.
+        TypeError: If a setting is unknown.
         PrecisionError: If `precision` is unknown.
 
     Example:
@@ -74,8 +76,7 @@ def make_loss_scale_optimizer(
     resolved = _resolve(optimizer)
     if scaling != _AUTO:
         settings = {"scaling": scaling, **settings}
-    # In every precision, so that a mistake does not wait for the one that wraps.
-    ScaleSettings(**{name: value for name, value in settings.items() if name != "name"})
+    _check_settings(settings)
     if isinstance(resolved, LossScaleOptimizer):
         _check_settings_agree(resolved, settings)
         return resolved
@@ -91,6 +92,18 @@ def make_loss_scale_optimizer(
             stacklevel=2,
         )
     return _wrap(resolved, settings)
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    """Checks in every precision, so that no mistake waits for the one that wraps."""
+    known = [field.name for field in dataclasses.fields(ScaleSettings)]
+    for name in settings:
+        if name not in known and name != "name":
+            raise TypeError(
+                f"make_loss_scale_optimizer() got an unexpected keyword argument {name!r}. "
+                f"Expected some of {known}."
+            )
+    ScaleSettings(**{name: value for name, value in settings.items() if name != "name"})
 
 
 def _precision(name: str | None) -> str:

@@ -2,43 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import keras
 import tensorflow as tf
 
-from tf_amp_kit import _keras
-from tf_amp_kit.errors import OptimizerError
 from tf_amp_kit.precision.loss_scaling.advice import Advice
 from tf_amp_kit.precision.loss_scaling.agreement import decide_together
 from tf_amp_kit.precision.loss_scaling.finite import all_finite
 from tf_amp_kit.precision.loss_scaling.gradients import are_applicable, divided, treatment_by
 from tf_amp_kit.precision.loss_scaling.settings import DYNAMIC, ScaleSettings, settings_of_keras
-from tf_amp_kit.precision.loss_scaling.shadows import Protection, Shadows, variables_of
+from tf_amp_kit.precision.loss_scaling.shadows import Protection, Shadows, flattened, variables_of
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
 from tf_amp_kit.precision.loss_scaling.verdict import PendingVerdict
-from tf_amp_kit.precision.loss_scaling.wrapper import WrapsOptimizer
+from tf_amp_kit.precision.loss_scaling.wrapper import WrapsOptimizer, without_autograph
 
 __all__ = ["LossScaleOptimizer"]
 
 _DEFAULT: Final = ScaleSettings()
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def _without_autograph(function: _Function) -> _Function:
-    return cast(_Function, tf.autograph.experimental.do_not_convert(function))
-
 
 @keras.saving.register_keras_serializable("tf_amp_kit")
 class LossScaleOptimizer(WrapsOptimizer):
-    """DOC
+    """Scales the loss so that float16 gradients survive, and skips bad steps.
+
+    float16 has no numbers between 0 and 6e-8, and gradients are often smaller.
+    Multiplied by a loss scale they survive the backward pass; divided by it
+    again, in float32, they update the weights. bfloat16 has float32's range and
+    needs none of this: `make_loss_scale_optimizer` knows.
+
+    The right scale is found by going too far. In each step:
+
+    ```
+    if all gradients / scale are finite, on every replica:
+        inner_optimizer.apply(gradients / scale)
+        good = good + 1;  skips = 0
+        if good == growth_interval:  scale, good = scale * growth_factor, 0
+    else:
+        give back what the forward pass updated     # see protect()
+        skips = skips + 1;  good = 0
+        if skips >= hysteresis:  scale = scale * backoff_factor
+        if skips >= max_consecutive_skips:  raise TrainingStuckError
+    scale = min(max(scale, min_scale), max_scale)
+    ```
+
+    A skipped step changes no weight, slot, accumulated gradient or moving
+    average, and no statistic that is protected. Use it in `compile`, in `fit`
+    under a distribution strategy (made inside its scope, like every optimizer),
+    or in a loop of your own:
+
+    ```
+    with strategy.scope():
+        model = build_model()
+        model.compile(LossScaleOptimizer(keras.optimizers.Adam()), "mse")
+    model.fit(dataset, callbacks=[AmpMonitor()])    # protects, logs, warns
+    ```
+
+    `jit_compile=True` keeps a step from raising, so `AmpMonitor` does it later.
+
+    Args:
+        inner_optimizer: Makes the steps. Its hyper-parameters are read and
+            written through this one: `optimizer.clipnorm`.
+        scaling: `"dynamic"`, or `"static"` for a scale that never moves.
+        initial_scale: The first loss scale.
+        growth_factor: Above 1; what the scale is raised by.
+        backoff_factor: Between 0 and 1; what it is lowered by.
+        growth_interval: Applied steps in a row before it is raised.
+        min_scale: It never goes below, which 1 or more keeps harmless.
+        max_scale: It never goes above.
+        hysteresis: Skipped steps in a row that it takes to lower it.
+        max_consecutive_skips: Skipped steps in a row that end the run, or None.
+        name: The optimizer's name; None for an automatic one.
+
+    Raises:
+        OptimizerError: If a setting is out of its range, or `inner_optimizer`
+            is none or scales already.
 
     Example:
 
-    >>> 1
-    1
+    >>> import keras, tensorflow as tf
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> optimizer = LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=1024)
+    >>> protection = optimizer.protect(model)
+    >>> @tf.function
+    ... def train_step(inputs, targets):
+    ...     with tf.GradientTape() as tape:
+    ...         loss = tf.reduce_mean((model(inputs, training=True) - targets) ** 2)
+    ...         scaled_loss = optimizer.scale_loss(loss)
+    ...     grads = tape.gradient(scaled_loss, model.trainable_variables)
+    ...     optimizer.apply(grads, model.trainable_variables)
+    >>> train_step(tf.ones((4, 2)), tf.ones((4, 1)))
+    >>> train_step(tf.fill((4, 2), float("inf")), tf.ones((4, 1)))
+    >>> print(optimizer.loss_scale_state())
+    loss scale 512, 1 steps applied, 1 skipped (50.0 %), the last one at step 2
     """
 
     def __init__(
@@ -73,7 +130,7 @@ class LossScaleOptimizer(WrapsOptimizer):
         self._pending_verdict = PendingVerdict()
         self._advice = Advice()
 
-    @_without_autograph
+    @without_autograph
     def scale_loss(self, loss: Any) -> Any:
         """Multiplies a loss by the loss scale, in float32.
 
@@ -88,7 +145,7 @@ class LossScaleOptimizer(WrapsOptimizer):
         dtype = tf.float64 if loss.dtype == tf.float64 else tf.float32
         return tf.cast(loss, dtype) * tf.cast(self.ledger.scale(), dtype)
 
-    @_without_autograph
+    @without_autograph
     def unscale(self, grads: Sequence[Any]) -> list[Any]:
         """Divides gradients of a scaled loss by the scale: to look at, or to clip.
 
@@ -106,7 +163,7 @@ class LossScaleOptimizer(WrapsOptimizer):
         self._pending_verdict.add(all_finite([grad for grad in grads if grad is not None]))
         return divided(grads, self.ledger.scale())
 
-    @_without_autograph
+    @without_autograph
     def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
         """Applies gradients of a scaled loss, or skips the step.
 
@@ -128,7 +185,7 @@ class LossScaleOptimizer(WrapsOptimizer):
         self._pending_verdict.drop()
         self._step(list(grads), trainable_variables, is_scaled=True)
 
-    @_without_autograph
+    @without_autograph
     def apply_unscaled(
         self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None
     ) -> None:
@@ -141,9 +198,7 @@ class LossScaleOptimizer(WrapsOptimizer):
             trainable_variables: As in `apply`.
 
         Raises:
-            TrainingStuckError: As in `apply`.
-            OptimizerError: As in `apply`.
-            EnvironmentUnfit: As in `apply`.
+            AmpError: As in `apply`.
         """
         self._step(list(grads), trainable_variables, is_scaled=False)
 
@@ -160,13 +215,12 @@ class LossScaleOptimizer(WrapsOptimizer):
     def protect(self, *targets: Any) -> Protection:
         """Binds what a skipped step must give back: statistics of the forward pass.
 
-        A model updates BatchNormalization's moving statistics, and whatever is
-        like them, before anyone knows that the gradients are bad. Protected
+        BatchNormalization's moving statistics, and whatever is like them, are
+        updated before anyone knows that the gradients are bad. Protected
         variables are copied after each applied step, and put back after each
-        skipped one. The copies take the variables' size once more, on each
-        replica; no file keeps them. Call it before the first step, and again
-        after you changed the variables yourself. Optimizers of one loop that
-        protect the same variables share the copies.
+        skipped one. The copies take their size once more, on each replica; no
+        file keeps them. Call it before the first step, and again after you
+        changed the variables yourself. Optimizers that protect the same share.
 
         Args:
             *targets: Built models or layers, of which the float variables count
@@ -178,13 +232,14 @@ class LossScaleOptimizer(WrapsOptimizer):
         Raises:
             ModelError: If a model is not built, or a target is none of these.
         """
-        variables = variables_of(targets)
+        named = flattened(targets)
+        variables = [variable for target in named for variable in variables_of(target)]
         is_news = any(variable not in self._shadows for variable in variables)
         with tf.init_scope(), self._strategy.scope():
             self._shadows.add(variables, self._strategy)
             self._shadows.refresh(self._strategy)
         if is_news:
-            self._advice.check_that_steps_are_traced_anew(self, targets)
+            self._advice.check_that_steps_are_traced_anew(self, named)
         return self._shadows.summary()
 
     def loss_scale_state(self) -> LossScaleState:
@@ -193,27 +248,15 @@ class LossScaleOptimizer(WrapsOptimizer):
         Returns:
             A `LossScaleState` of plain numbers.
         """
-        state: LossScaleState = self.ledger.state()
-        return state
+        return self.ledger.state()
 
     def check_that_it_trains(self) -> None:
-        """Raises if too many steps in a row were skipped, as a step does by itself.
-
-        Compiled with `jit_compile=True` a step cannot raise, so somebody has to
-        ask: `AmpMonitor` does.
+        """Raises what a step would, if `jit_compile=True` did not keep it from it.
 
         Raises:
             TrainingStuckError: If `max_consecutive_skips` is reached.
         """
         self.ledger.raise_if_stuck()
-
-    def get_config(self) -> dict[str, Any]:
-        """Gives the settings and the inner optimizer's config, without any state."""
-        return {
-            "name": self.name,
-            "inner_optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
-            **self.ledger.settings.to_dict(),
-        }
 
     @classmethod
     def from_config(
@@ -228,16 +271,10 @@ class LossScaleOptimizer(WrapsOptimizer):
             config = {"name": config.get("name"), **settings_of_keras(**config)}
         return cls(inner, **config)
 
-    def stateless_apply(self, *args: Any, **kwargs: Any) -> Any:
-        """Not available: TensorFlow's optimizers keep their state."""
-        raise OptimizerError(
-            "stateless_apply is for backends without state. Expected apply() on TensorFlow."
-        )
-
     def _step(self, grads: list[Any], variables: Iterable[Any] | None, *, is_scaled: bool) -> None:
         if not grads:
             return
-        variables = self._variables_for(grads, variables)
+        variables = self.variables_for(grads, variables)
         self._advice.check_that_state_is_protected(self, self._shadows)
         inner = self.inner_optimizer
         treatment = treatment_by(inner, tf.distribute.get_strategy().num_replicas_in_sync)
@@ -261,21 +298,3 @@ class LossScaleOptimizer(WrapsOptimizer):
         scale = self.ledger.scale() if is_scaled else tf.constant(1.0)
         values = (grads, scale, self._pending_verdict.take())
         decide_together(values, accept=accept, apply=apply, settle=settle)
-
-    def _variables_for(self, grads: list[Any], variables: Iterable[Any] | None) -> list[Any]:
-        if variables is None and not self.built:
-            raise OptimizerError(
-                "The optimizer has no variables yet. Expected trainable_variables with the "
-                "first gradients. Pass them, or call build(trainable_variables) before."
-            )
-        if variables is None:
-            variables = _keras.trainable_variables_of(self.inner_optimizer)
-        variables = list(variables)
-        if len(grads) != len(variables):
-            raise OptimizerError(
-                "Expected one gradient for each variable. "
-                f"Received: {len(grads)} gradients for {len(variables)} variables."
-            )
-        if not self.built:
-            self.build(variables)
-        return variables

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar, cast
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from tf_amp_kit import _keras
 from tf_amp_kit.errors import OptimizerError
 from tf_amp_kit.precision.loss_scaling import rule
 from tf_amp_kit.precision.loss_scaling.ledger import Ledger
 from tf_amp_kit.precision.loss_scaling.settings import ScaleSettings
 
-__all__ = ["WrapsOptimizer"]
+__all__ = ["WrapsOptimizer", "without_autograph"]
 
 # Names of TensorFlow 2's wrapper, and what to write instead.
 _WAYS_OUT: Final = {
@@ -33,6 +35,14 @@ _FIXED: Final = frozenset({"initial_scale", "dynamic_growth_steps"})
 _OWN: Final = frozenset({"name", "built"})
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def without_autograph(function: _Function) -> _Function:
+    """Keeps a method as it is written where users' functions are converted."""
+    return cast(_Function, tf.autograph.experimental.do_not_convert(function))
+
+
 class WrapsOptimizer(keras.optimizers.LossScaleOptimizer):
     """Keras's wrapper with a scale that is bounded, counted and kept.
 
@@ -45,10 +55,11 @@ class WrapsOptimizer(keras.optimizers.LossScaleOptimizer):
         name: The wrapper's name; None for an automatic one.
     """
 
+    ledger: Ledger
+
     # Never the inner optimizer's, whatever it calls its own attributes.
     dynamic_scale: Any = None
     step_counter: Any = None
-    ledger: Any = None
     initial_scale: Any = None
     dynamic_growth_steps: Any = None
 
@@ -119,6 +130,43 @@ class WrapsOptimizer(keras.optimizers.LossScaleOptimizer):
         """
         others = [variable for variable in super().variables if variable is not self._counters]
         return [*others, self._counters]
+
+    def variables_for(self, grads: list[Any], variables: Iterable[Any] | None) -> list[Any]:
+        """Returns the variables that gradients are for; builds for them if need be.
+
+        Raises:
+            OptimizerError: If there are none yet, or not one gradient for each.
+        """
+        if variables is None and not self.built:
+            raise OptimizerError(
+                "The optimizer has no variables yet. Expected trainable_variables with the "
+                "first gradients. Pass them, or call build(trainable_variables) before."
+            )
+        if variables is None:
+            variables = _keras.trainable_variables_of(self.inner_optimizer)
+        variables = list(variables)
+        if len(grads) != len(variables):
+            raise OptimizerError(
+                "Expected one gradient for each variable. "
+                f"Received: {len(grads)} gradients for {len(variables)} variables."
+            )
+        if not self.built:
+            self.build(variables)
+        return variables
+
+    def get_config(self) -> dict[str, Any]:
+        """Gives the settings and the inner optimizer's config, without any state."""
+        return {
+            "name": self.name,
+            "inner_optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
+            **self.ledger.settings.to_dict(),
+        }
+
+    def stateless_apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Not available: TensorFlow's optimizers keep their state."""
+        raise OptimizerError(
+            "stateless_apply is for backends without state. Expected apply() on TensorFlow."
+        )
 
     def go_on_from(self, optimizer: keras.optimizers.LossScaleOptimizer) -> None:
         """Takes over scale and count of Keras's own wrapper of the same inner optimizer."""
