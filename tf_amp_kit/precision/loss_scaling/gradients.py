@@ -87,38 +87,44 @@ def are_applicable(
         A bool scalar.
     """
     present = [
-        (_with_shape(grad, variable), variable)
+        (grad, variable)
         for grad, variable in zip(grads, variables, strict=True)
         if grad is not None
     ]
-    tensors = [grad for grad, _ in present]
+
+    def as_they_come() -> list[Any]:
+        # Slices of one row are added up after the division.
+        return [
+            _at_its_largest(grad, variable, scale, treatment.factor)
+            if isinstance(grad, tf.IndexedSlices)
+            else grad
+            for grad, variable in present
+        ]
 
     def enlarged() -> list[Any]:
         return [_at_its_largest(*pair, scale, treatment.factor) for pair in present]
 
     if treatment.clips_global_norm:
-        return global_norm_is_finite(divided(tensors, scale, [owner for _, owner in present]))
+        return global_norm_is_finite([_at_its_largest(*pair, scale, 1.0) for pair in present])
     if any(_is_stored_in_half(variable) for _, variable in present):
         return all_finite(enlarged())
     if smallest_scale >= treatment.factor:
-        return all_finite(tensors)
+        return all_finite(as_they_come())
     # The division makes up for what follows, as long as the scale is no smaller.
     return tf.cond(
-        scale >= treatment.factor, lambda: all_finite(tensors), lambda: all_finite(enlarged())
+        scale >= treatment.factor,
+        lambda: all_finite(as_they_come()),
+        lambda: all_finite(enlarged()),
     )
-
-
-def _with_shape(grad: Any, variable: Any) -> Any:
-    if isinstance(grad, tf.IndexedSlices) and grad.dense_shape is None:
-        shape = tf.constant(variable.shape, grad.indices.dtype)
-        return tf.IndexedSlices(grad.values, grad.indices, shape)
-    return grad
 
 
 def _at_its_largest(grad: Any, variable: Any, scale: Any, factor: float) -> Any:
     if _overwrites(variable):
         return grad
-    largest = divided_by(grad, scale) * factor
+    if isinstance(grad, tf.IndexedSlices):
+        rows = tf.constant(variable.shape, grad.indices.dtype)
+        grad = tf.IndexedSlices(grad.values, grad.indices, rows)
+    largest = divided_by(grad, scale / factor)
     # The inner optimizer casts to the variable's dtype, and half overflows early.
     return tf.cast(largest, variable.dtype) if _is_stored_in_half(variable) else largest
 

@@ -65,7 +65,12 @@ class WrapsOptimizer(keras.optimizers.LossScaleOptimizer):
 
     def __init__(self, inner_optimizer: Any, settings: ScaleSettings, name: str | None) -> None:
         _check_inner(inner_optimizer)
-        super().__init__(inner_optimizer, settings.initial_scale, settings.growth_interval, name)
+        super().__init__(
+            inner_optimizer,
+            initial_scale=settings.initial_scale,
+            dynamic_growth_steps=settings.growth_interval,
+            name=name,
+        )
         for attribute in vars(self).keys() & vars(inner_optimizer).keys() - _OWN:
             if not attribute.startswith("_"):
                 del self.__dict__[attribute]
