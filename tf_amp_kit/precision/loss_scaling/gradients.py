@@ -122,8 +122,8 @@ def _at_its_largest(grad: Any, variable: Any, scale: Any, factor: float) -> Any:
     if _overwrites(variable):
         return grad
     if isinstance(grad, tf.IndexedSlices):
-        rows = tf.constant(variable.shape, grad.indices.dtype)
-        grad = tf.IndexedSlices(grad.values, grad.indices, rows)
+        shape = tf.constant(tuple(variable.shape), grad.indices.dtype)
+        grad = tf.IndexedSlices(grad.values, grad.indices, shape)
     largest = divided_by(grad, scale / factor)
     # The inner optimizer casts to the variable's dtype, and half overflows early.
     return tf.cast(largest, variable.dtype) if _is_stored_in_half(variable) else largest
