@@ -26,7 +26,7 @@ ONE_LAYER = (
 
 def model_with(*chain: Any, **how: Any) -> keras.Model:
     model = keras.Sequential([keras.Input((2,)), *chain, layers.Dense(1)])
-    model.compile(scaled(), "mse", **how)
+    model.compile(scaled(), "mse", **(how or {"run_eagerly": True}))
     return model
 
 
@@ -35,7 +35,9 @@ def warnings_of_fit(model: keras.Model, caught: Any) -> list[str]:
     return told(caught)
 
 
-@pytest.mark.parametrize("how", [{}, {"run_eagerly": True}, {"jit_compile": True}], ids=str)
+@pytest.mark.parametrize(
+    "how", [{"run_eagerly": True}, {"jit_compile": False}, {"jit_compile": True}], ids=str
+)
 def test_fit_with_nothing_protected_is_told_of_batch_normalization_once(
     how: dict[str, bool], caught: Any
 ) -> None:
@@ -53,7 +55,7 @@ def test_train_on_batch_is_told_too(caught: Any) -> None:
 def test_a_model_that_was_compiled_again_with_another_optimizer_is_told_again(caught: Any) -> None:
     model = model_with(layers.BatchNormalization())
     fit(model, GOOD)
-    model.compile(scaled(), "mse")
+    model.compile(scaled(), "mse", run_eagerly=True)
     fit(model, GOOD)
     assert told(caught) == [ONE_LAYER] * 2
 
