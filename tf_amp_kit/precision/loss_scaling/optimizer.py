@@ -95,7 +95,7 @@ class LossScaleOptimizer(WrapsOptimizer):
     >>> train_step(tf.ones((4, 2)), tf.ones((4, 1)))
     >>> train_step(tf.fill((4, 2), float("inf")), tf.ones((4, 1)))
     >>> print(optimizer.loss_scale_state())
-    loss scale 512, 1 steps applied, 1 skipped (50.0 %), the last one at step 2
+    loss scale 512, 1 step applied, 1 skipped (50.0 %), the last one at step 2
     """
 
     def __init__(
