@@ -185,10 +185,10 @@ def test_a_stuck_run_under_jit_does_not_end_as_if_it_had_worked():
 
 
 def test_a_stuck_run_may_be_tried_again_with_better_data():
-    model = stuck()
+    model, monitor = stuck(), quiet(every=1)
     with pytest.raises(TrainingStuckError):
-        fit(model, [BAD] * 5, quiet())
-    assert fit(model, [1, 2], quiet(every=1))["skipped_steps"] == [0]
+        fit(model, [BAD] * 5, monitor)
+    assert fit(model, [1, 2], monitor)["skipped_steps"] == [0]
 
 
 def test_skips_that_end_in_time_are_not_stuck():
