@@ -16,6 +16,8 @@ def test_the_promised_names_are_all_there() -> None:
     assert set(amp.__all__) >= {
         "AuditReport",
         "Finding",
+        "LossScaleOptimizer",
+        "LossScaleState",
         "amp_scope",
         "audit_layer_dtypes",
         "current_amp",
@@ -23,6 +25,7 @@ def test_the_promised_names_are_all_there() -> None:
         "disable_amp",
         "enable_amp",
         "is_supported",
+        "make_loss_scale_optimizer",
     }
 
 
@@ -47,9 +50,17 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         amp.enable_pma  # noqa: B018
 
 
-def test_importing_the_package_imports_neither_keras_nor_tensorflow() -> None:
-    code = "import sys, tf_amp_kit; print({'keras', 'tensorflow', 'numpy'} & set(sys.modules))"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+def test_importing_the_package_before_keras_registers_what_files_need() -> None:
+    code = (
+        "import tf_amp_kit, keras; "
+        "print(keras.saving.get_registered_object('tf_amp_kit>LossScaleOptimizer').__module__)"
     )
-    assert result.stdout == "set()\n"
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.startswith("tf_amp_kit.")
+
+
+def test_the_command_line_prints_its_help_without_tensorflow() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "tf_amp_kit", "--help"]
+    seen = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert "tf_amp_kit.cli" in seen and "tensorflow" not in seen

@@ -11,7 +11,9 @@ Example:
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tf_amp_kit import errors as errors
@@ -51,8 +53,7 @@ __all__ = [
     "make_loss_scale_optimizer",
 ]
 
-# Loaded on first use: importing the package must not import TensorFlow, which
-# takes seconds and fixes settings that a script may still want to change.
+# Where the public names are at home; loaded on first use.
 _HOMES: Final = {
     "AmpMonitor": "tf_amp_kit.inspection.monitor",
     "AmpState": "tf_amp_kit.precision.state",
@@ -70,6 +71,32 @@ _HOMES: Final = {
     "make_loss_scale_optimizer": "tf_amp_kit.precision.loss_scaling.factory",
 }
 
+# Modules with classes that files name. Keras finds those only if they are registered.
+_NAMED_IN_FILES: Final = ("tf_amp_kit.precision.loss_scaling.optimizer",)
+
+
+def register_for_files() -> None:
+    """Imports Keras and registers what a saved model or optimizer may name.
+
+    Importing the package does so, except for its own command line, which prints
+    its help without TensorFlow and imports it without what it logs.
+
+    Example:
+
+    >>> import keras
+    >>> register_for_files()
+    >>> keras.saving.get_registered_object("tf_amp_kit>LossScaleOptimizer").__name__
+    'LossScaleOptimizer'
+    """
+    for module in _NAMED_IN_FILES:
+        import_module(module)
+
+
+def _is_own_command_line() -> bool:
+    if sys.argv[0] == "-m":  # as long as Python looks for the module to run
+        return sys.orig_argv[sys.orig_argv.index("-m") + 1] == __name__
+    return Path(sys.argv[0]).stem == "tf-amp-kit"
+
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
@@ -81,3 +108,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if not _is_own_command_line():
+    register_for_files()

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
+from tf_amp_kit import register_for_files
 from tf_amp_kit.errors import AmpError, AmpWarning, InputsError, ModelError
 
 __all__ = ["EXIT_FINDINGS", "EXIT_FINE", "EXIT_USAGE", "console_main", "main"]
@@ -53,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or EXIT_FINE)
     _import_tensorflow()
+    register_for_files()
     try:
         return int(arguments.run(arguments))
     except AmpError as error:

@@ -11,6 +11,7 @@ from tf_amp_kit._keras.graphs import (
     eager_operations_seen,
     function_graph,
     functions_inlined,
+    is_compiled_by_xla,
     trace_to_graph,
 )
 from tf_amp_kit._keras.kernels import onednn_accepts, onednn_is_enabled, registered_kernels
@@ -45,6 +46,7 @@ __all__ = [
     "half_layers_compute_in",
     "inputs_structure",
     "is_bookkeeping",
+    "is_compiled_by_xla",
     "is_functional",
     "is_only_inferring_shapes",
     "kind_of_keras_code",

@@ -111,3 +111,16 @@ def eager_operations_seen(callback: Callable[..., None]) -> Iterator[None]:
         yield
     finally:
         op_callbacks.remove_op_callback(callback)
+
+
+def is_compiled_by_xla() -> bool:
+    """Tells, while a function is traced, whether XLA will compile it.
+
+    Uses `tensorflow.python.ops.control_flow_util.GraphOrParentsInXlaContext`, as
+    TensorFlow's own conditions do: `jit_compile` is known to no public name.
+    """
+    from tensorflow.python.ops import control_flow_util
+
+    if tf.executing_eagerly():
+        return False
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))

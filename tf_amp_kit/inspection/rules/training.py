@@ -10,7 +10,7 @@ from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
 
 _SCALE_FIX: Final = (
-    "Wrap it: `keras.optimizers.LossScaleOptimizer(optimizer)`. Keras does so by itself only if "
+    "Wrap it: `tf_amp_kit.make_loss_scale_optimizer(optimizer)`. Keras does so by itself only if "
     "the model's own policy is exactly `mixed_float16`; in a custom loop, call `scale_loss` too."
 )
 

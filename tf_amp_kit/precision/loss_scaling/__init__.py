@@ -8,7 +8,8 @@
 | verdict | what did `unscale` see before the gradients were clipped |
 | agreement | do all replicas and workers say so |
 | shadows | what does a skip have to give back |
-| forwarding | whose attribute is it, the wrapper's or the inner optimizer's |
+| ledger | where are scale and counts kept, and when is a run stuck |
+| wrapper | whose attribute is it, the wrapper's or the inner one's; what do files keep |
 | advice | is it used wrongly |
 | state | what happened so far |
 | optimizer | the class that asks them all |

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Iterable
 from typing import Any, Final
 
 import keras
+import tensorflow as tf
 
 from tf_amp_kit.errors import LossScaleWarning
 from tf_amp_kit.precision.loss_scaling.shadows import Shadows, own_state
@@ -26,6 +28,7 @@ class Advice:
     def __init__(self) -> None:
         self._has_scaled_a_loss = False
         self._has_looked_at_state = False
+        self._was_traced = False
 
     def note_that_a_loss_was_scaled(self) -> None:
         """Takes it that the gradients to come are scaled."""
@@ -45,6 +48,7 @@ class Advice:
 
     def check_that_state_is_protected(self, optimizer: Any, shadows: Shadows) -> None:
         """Warns once if a model in training has state that a skip would not restore."""
+        self._was_traced = self._was_traced or not tf.executing_eagerly()
         if self._has_looked_at_state:
             return
         self._has_looked_at_state = True
@@ -60,13 +64,31 @@ class Advice:
                 "training."
             )
 
+    def check_that_steps_are_traced_anew(self, optimizer: Any, targets: Iterable[Any]) -> None:
+        """Renews the train functions that do not protect yet, or warns that they do not."""
+        if not self._was_traced:
+            return
+        trained = [one for one in targets if isinstance(one, keras.Model) and _owns(one, optimizer)]
+        for model in trained:
+            model.make_train_function(force=True)
+        if trained:
+            return
+        _warn(
+            "A step was traced before this call, and does not protect what was just named. "
+            "Expected protect() before the first step. Trace it again: make a new tf.function."
+        )
+
+
+def _owns(model: Any, optimizer: Any) -> bool:
+    return any(value is optimizer for value in vars(model).values())
+
 
 def _model_in_training(optimizer: Any) -> Any:
     """Finds the model whose train step is running; an optimizer is never given it."""
     frame = inspect.currentframe()
     while frame is not None:
         owner = frame.f_locals.get("self")
-        if isinstance(owner, keras.Model) and getattr(owner, "optimizer", None) is optimizer:
+        if isinstance(owner, keras.Model) and _owns(owner, optimizer):
             return owner
         frame = frame.f_back
     return None
@@ -77,7 +99,8 @@ def _exposed_layers(model: Any, shadows: Shadows) -> list[str]:
     return [
         path or layer.name
         for path, layer in LayerPaths(model)
-        if "training" in inspect.signature(layer.call).parameters
+        if layer.trainable
+        and "training" in inspect.signature(layer.call).parameters
         and any(variable not in shadows for variable in own_state(layer))
     ]
 

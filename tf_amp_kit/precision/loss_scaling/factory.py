@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import warnings
 from typing import Any, Final
 
@@ -12,7 +13,12 @@ from tf_amp_kit.errors import LossScaleWarning, OptimizerError
 from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision import state
 from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
-from tf_amp_kit.precision.loss_scaling.settings import DYNAMIC, STATIC
+from tf_amp_kit.precision.loss_scaling.settings import (
+    DYNAMIC,
+    STATIC,
+    ScaleSettings,
+    settings_of_keras,
+)
 
 __all__ = ["make_loss_scale_optimizer"]
 
@@ -43,7 +49,7 @@ def make_loss_scale_optimizer(
             it: as a static scale when it is wrapped, unless dynamic is asked for,
             which is refused.
         **settings: What `LossScaleOptimizer` takes: `initial_scale` and so on.
-            Not used if the optimizer is not wrapped.
+            Checked always, used if the optimizer is wrapped.
 
     Returns:
         A `LossScaleOptimizer` around the optimizer, or the optimizer itself.
@@ -51,6 +57,7 @@ def make_loss_scale_optimizer(
     Raises:
         OptimizerError: If `optimizer` is none, or scales in another way already;
             or if a setting is out of its range.
+        TypeError: If a setting is unknown.
         PrecisionError: If `precision` is unknown.
 
     Example:
@@ -69,11 +76,12 @@ def make_loss_scale_optimizer(
     resolved = _resolve(optimizer)
     if scaling != _AUTO:
         settings = {"scaling": scaling, **settings}
+    _check_settings(settings)
     if isinstance(resolved, LossScaleOptimizer):
         _check_settings_agree(resolved, settings)
         return resolved
     if isinstance(resolved, keras.optimizers.LossScaleOptimizer):
-        return LossScaleOptimizer.from_keras(resolved, **settings)
+        return _take_over(resolved, settings)
     if scaling == _AUTO and wanted != "float16":
         return resolved
     if wanted == "bfloat16":
@@ -84,6 +92,18 @@ def make_loss_scale_optimizer(
             stacklevel=2,
         )
     return _wrap(resolved, settings)
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    """Checks in every precision, so that no mistake waits for the one that wraps."""
+    known = [field.name for field in dataclasses.fields(ScaleSettings)]
+    for name in settings:
+        if name not in known and name != "name":
+            raise TypeError(
+                f"make_loss_scale_optimizer() got an unexpected keyword argument {name!r}. "
+                f"Expected some of {known}."
+            )
+    ScaleSettings(**{name: value for name, value in settings.items() if name != "name"})
 
 
 def _precision(name: str | None) -> str:
@@ -123,6 +143,15 @@ def _check_settings_agree(optimizer: LossScaleOptimizer, settings: dict[str, Any
             f"same. Received: {', '.join(f'{name}={value!r}' for name, value in other.items())}. "
             "Pass its inner_optimizer."
         )
+
+
+def _take_over(optimizer: Any, settings: dict[str, Any]) -> LossScaleOptimizer:
+    kept = settings_of_keras(optimizer.initial_scale, optimizer.dynamic_growth_steps)
+    twin = LossScaleOptimizer(
+        optimizer.inner_optimizer, **{"name": optimizer.name, **kept, **settings}
+    )
+    twin.go_on_from(optimizer)
+    return twin
 
 
 def _wrap(optimizer: Any, settings: dict[str, Any]) -> LossScaleOptimizer:

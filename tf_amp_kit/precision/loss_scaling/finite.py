@@ -1,8 +1,8 @@
-"""Whether gradients are finite: exactly, and in few passes over them.
+"""Whether gradients are finite: exactly, and in one pass over them.
 
-A sum of finite numbers is finite unless it overflows, and one that holds NaN or
-infinity never is. So the sum of all gradients answers almost every step; where
-it is not finite, each element is asked.
+Sums are no shortcut. A sum of finite numbers may overflow, which a second look
+could mend; but XLA joins the sum of a sum into one, and what was infinite in
+between is lost. A largest absolute value loses NaN there.
 """
 
 from __future__ import annotations
@@ -11,28 +11,40 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["all_finite", "global_norm_is_finite"]
+from tf_amp_kit import _keras
+
+__all__ = ["all_finite", "divided_by", "global_norm_is_finite"]
+
+# The mode of `DebugNumericSummaryV2` that answers with two numbers, the second
+# of which is 1 if an element is NaN or infinite, else 0.
+_CURT_HEALTH = 2
 
 
-def all_finite(tensors: list[Any], *, headroom: int = 1) -> Any:
-    """Tells whether every element is finite, also after adding up its copies.
+def all_finite(tensors: list[Any]) -> Any:
+    """Tells whether every element is finite.
 
     Args:
-        tensors: Float tensors of any shape, or `tf.IndexedSlices`.
-        headroom: How many such lists will be added up: replicas, say. With
-            more than one, an element counts as finite if that many times it is.
+        tensors: Float tensors of any shape, or `tf.IndexedSlices`, whose slices
+            of one row count as their sum.
 
     Returns:
         A bool scalar. True for no tensors at all.
     """
     if not tensors:
         return tf.constant(True)
-    quick = tf.math.is_finite(tf.add_n([_quick_sum(tensor, headroom) for tensor in tensors]))
-    return tf.cond(
-        quick,
-        lambda: tf.constant(True),
-        lambda: tf.reduce_all([_each_is_finite(tensor, headroom) for tensor in tensors]),
-    )
+    dense = [t.values if isinstance(t, tf.IndexedSlices) else t for t in tensors]
+    rows = [_rows_are_finite(t) for t in tensors if isinstance(t, tf.IndexedSlices)]
+    if _keras.is_compiled_by_xla():
+        verdicts = [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in dense]
+        return tf.reduce_all(verdicts + rows)
+    # One operation for each, and no temporary; XLA has none for it.
+    reports = [
+        tf.raw_ops.DebugNumericSummaryV2(
+            input=tensor, output_dtype=tf.float32, tensor_debug_mode=_CURT_HEALTH, tensor_id=0
+        )
+        for tensor in dense
+    ]
+    return tf.reduce_all([tf.add_n(reports)[1] == 0, *rows])
 
 
 def global_norm_is_finite(tensors: list[Any]) -> Any:
@@ -47,26 +59,39 @@ def global_norm_is_finite(tensors: list[Any]) -> Any:
     if not tensors:
         return tf.constant(True)
     # `l2_loss` is half the sum.
-    return tf.math.is_finite(2.0 * tf.add_n([_sum_of_squares(tensor) for tensor in tensors]))
+    return tf.math.is_finite(2.0 * tf.add_n([_half_of_squares(tensor) for tensor in tensors]))
 
 
-def _quick_sum(tensor: Any, headroom: int) -> Any:
-    """A float32 scalar that is finite only if the exact answer is yes."""
-    if isinstance(tensor, tf.IndexedSlices) or headroom > 1:
-        # Elements will be added to each other, so a plain sum could cancel
-        # what those sums will not. Squares cannot cancel, and overflow early.
-        return _sum_of_squares(tensor)
-    return tf.cast(tf.reduce_sum(_widened(tensor)), tf.float32)
+def divided_by(tensor: Any, divisor: Any) -> Any:
+    """Divides a tensor or `tf.IndexedSlices`, in float32 at least.
+
+    A half-precision quotient would lose what the scale was there to keep.
+    """
+    if isinstance(tensor, tf.IndexedSlices):
+        values = divided_by(tensor.values, divisor)
+        return tf.IndexedSlices(values, tensor.indices, tensor.dense_shape)
+    wide = _widened(tensor)
+    return wide / tf.cast(divisor, wide.dtype)
 
 
-def _sum_of_squares(tensor: Any) -> Any:
+def _rows_are_finite(slices: Any) -> Any:
+    """Adds up the slices of each row, unless they are too small to overflow."""
+    if slices.dense_shape is None:
+        return tf.constant(True)
+    values = _widened(slices.values)
+
+    def ask_each_row() -> Any:
+        rows = tf.math.unsorted_segment_sum(values, slices.indices, slices.dense_shape[0])
+        return tf.reduce_all(tf.math.is_finite(rows))
+
+    # Finite squares are far below the largest number.
+    is_small = tf.math.is_finite(_half_of_squares(values))
+    return tf.cond(is_small, lambda: tf.constant(True), ask_each_row)
+
+
+def _half_of_squares(tensor: Any) -> Any:
     values = tensor.values if isinstance(tensor, tf.IndexedSlices) else tensor
     return tf.cast(tf.nn.l2_loss(_widened(values)), tf.float32)
-
-
-def _each_is_finite(tensor: Any, headroom: int) -> Any:
-    dense = tf.convert_to_tensor(tensor)  # adds up the slices of one row
-    return tf.reduce_all(tf.math.is_finite(dense * tf.cast(headroom, dense.dtype)))
 
 
 def _widened(tensor: Any) -> Any:

@@ -78,7 +78,7 @@ class Ledger:
         """Reads everything from the device."""
         counters = rule.Counters(*self._variables.counters.numpy().tolist())
         return LossScaleState(
-            scale=float(self._variables.scale.numpy()),
+            scale=float(self.scale()),
             applied_steps=counters.applied,
             skipped_steps=counters.skipped,
             consecutive_skips=counters.skipped_in_a_row,

@@ -2,45 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import keras
 import tensorflow as tf
 
-from tf_amp_kit import _keras
-from tf_amp_kit.errors import OptimizerError
-from tf_amp_kit.precision.loss_scaling import rule
 from tf_amp_kit.precision.loss_scaling.advice import Advice
 from tf_amp_kit.precision.loss_scaling.agreement import decide_together
 from tf_amp_kit.precision.loss_scaling.finite import all_finite
-from tf_amp_kit.precision.loss_scaling.forwarding import ForwardsToInner
-from tf_amp_kit.precision.loss_scaling.gradients import are_applicable, divided
-from tf_amp_kit.precision.loss_scaling.ledger import Ledger
+from tf_amp_kit.precision.loss_scaling.gradients import are_applicable, divided, treatment_by
 from tf_amp_kit.precision.loss_scaling.settings import DYNAMIC, ScaleSettings, settings_of_keras
-from tf_amp_kit.precision.loss_scaling.shadows import Protection, Shadows, variables_of
+from tf_amp_kit.precision.loss_scaling.shadows import Protection, Shadows, flattened, variables_of
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
-from tf_amp_kit.precision.loss_scaling.verdict import LastVerdict
+from tf_amp_kit.precision.loss_scaling.verdict import PendingVerdict
+from tf_amp_kit.precision.loss_scaling.wrapper import WrapsOptimizer, without_autograph
 
 __all__ = ["LossScaleOptimizer"]
 
 _DEFAULT: Final = ScaleSettings()
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def _without_autograph(function: _Function) -> _Function:
-    return cast(_Function, tf.autograph.experimental.do_not_convert(function))
-
 
 @keras.saving.register_keras_serializable("tf_amp_kit")
-class LossScaleOptimizer(ForwardsToInner):
-    """DOC
+class LossScaleOptimizer(WrapsOptimizer):
+    """Scales the loss so that float16 gradients survive, and skips bad steps.
+
+    float16 has no numbers between 0 and 6e-8, and gradients are often smaller.
+    Multiplied by a loss scale they survive the backward pass; divided by it
+    again, in float32, they update the weights. bfloat16 has float32's range and
+    needs none of this: `make_loss_scale_optimizer` knows.
+
+    The right scale is found by going too far. In each step:
+
+    ```
+    if all gradients / scale are finite, on every replica:
+        inner_optimizer.apply(gradients / scale)
+        good = good + 1;  skips = 0
+        if good == growth_interval:  scale, good = scale * growth_factor, 0
+    else:
+        give back what the forward pass updated     # see protect()
+        skips = skips + 1;  good = 0
+        if skips >= hysteresis:  scale = scale * backoff_factor
+        if skips >= max_consecutive_skips:  raise TrainingStuckError
+    scale = min(max(scale, min_scale), max_scale)
+    ```
+
+    A skipped step changes no weight, slot, accumulated gradient or moving
+    average, and no statistic that is protected. Use it in `compile`, in `fit`
+    under a distribution strategy (made inside its scope, like every optimizer),
+    or in a loop of your own:
+
+    ```
+    with strategy.scope():
+        model = build_model()
+        model.compile(LossScaleOptimizer(keras.optimizers.Adam()), "mse")
+    model.fit(dataset, callbacks=[AmpMonitor()])    # protects, logs, warns
+    ```
+
+    `jit_compile=True` keeps a step from raising, so `AmpMonitor` does it later.
+
+    Args:
+        inner_optimizer: Makes the steps. Its hyper-parameters are read and
+            written through this one: `optimizer.clipnorm`.
+        scaling: `"dynamic"`, or `"static"` for a scale that never moves.
+        initial_scale: The first loss scale.
+        growth_factor: Above 1; what the scale is raised by.
+        backoff_factor: Between 0 and 1; what it is lowered by.
+        growth_interval: Applied steps in a row before it is raised.
+        min_scale: It never goes below, which 1 or more keeps harmless.
+        max_scale: It never goes above.
+        hysteresis: Skipped steps in a row that it takes to lower it.
+        max_consecutive_skips: Skipped steps in a row that end the run, or None.
+        name: The optimizer's name; None for an automatic one.
+
+    Raises:
+        OptimizerError: If a setting is out of its range, or `inner_optimizer`
+            is none or scales already.
 
     Example:
 
-    >>> 1
-    1
+    >>> import keras, tensorflow as tf
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> optimizer = LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=1024)
+    >>> protection = optimizer.protect(model)
+    >>> @tf.function
+    ... def train_step(inputs, targets):
+    ...     with tf.GradientTape() as tape:
+    ...         loss = tf.reduce_mean((model(inputs, training=True) - targets) ** 2)
+    ...         scaled_loss = optimizer.scale_loss(loss)
+    ...     grads = tape.gradient(scaled_loss, model.trainable_variables)
+    ...     optimizer.apply(grads, model.trainable_variables)
+    >>> train_step(tf.ones((4, 2)), tf.ones((4, 1)))
+    >>> train_step(tf.fill((4, 2), float("inf")), tf.ones((4, 1)))
+    >>> print(optimizer.loss_scale_state())
+    loss scale 512, 1 steps applied, 1 skipped (50.0 %), the last one at step 2
     """
 
     def __init__(
@@ -69,40 +124,13 @@ class LossScaleOptimizer(ForwardsToInner):
             hysteresis=hysteresis,
             max_consecutive_skips=max_consecutive_skips,
         )
-        super().__init__(inner_optimizer, settings.initial_scale, settings.growth_interval, name)
-        # Here and not in `build`: a loss may be scaled, and traced, before that.
-        self.step_counter = self.add_variable((), "zeros", dtype="int", name="step_counter")
-        self.dynamic_scale = self.add_variable(
-            (),
-            keras.initializers.Constant(settings.initial_scale),
-            dtype="float32",
-            name="dynamic_scale",
-        )
-        self._counters = self.add_variable(
-            (rule.NUM_COUNTERS,), "zeros", dtype="int", name="counters"
-        )
-        self._ledger = Ledger(settings, self.dynamic_scale, self.step_counter, self._counters)
+        super().__init__(inner_optimizer, settings, name)
         self._strategy = tf.distribute.get_strategy()
         self._shadows = Shadows()
-        self._last_verdict = LastVerdict()
+        self._pending_verdict = PendingVerdict()
         self._advice = Advice()
 
-    def build(self, var_list: Sequence[Any]) -> None:
-        """Creates the variables of the inner optimizer, unless they are there."""
-        if not self.inner_optimizer.built:
-            self.inner_optimizer.build(var_list)
-        self.built = True
-
-    @property
-    def variables(self) -> list[Any]:
-        """Keras's own variables in its own order, and the counters last.
-
-        What Keras's optimizer saved is therefore a part of what this one loads.
-        """
-        others = [variable for variable in super().variables if variable is not self._counters]
-        return [*others, self._counters]
-
-    @_without_autograph
+    @without_autograph
     def scale_loss(self, loss: Any) -> Any:
         """Multiplies a loss by the loss scale, in float32.
 
@@ -115,9 +143,9 @@ class LossScaleOptimizer(ForwardsToInner):
         self._advice.note_that_a_loss_was_scaled()
         loss = tf.convert_to_tensor(loss)
         dtype = tf.float64 if loss.dtype == tf.float64 else tf.float32
-        return tf.cast(loss, dtype) * tf.cast(self._ledger.scale(), dtype)
+        return tf.cast(loss, dtype) * tf.cast(self.ledger.scale(), dtype)
 
-    @_without_autograph
+    @without_autograph
     def unscale(self, grads: Sequence[Any]) -> list[Any]:
         """Divides gradients of a scaled loss by the scale: to look at, or to clip.
 
@@ -132,10 +160,10 @@ class LossScaleOptimizer(ForwardsToInner):
         """
         self._advice.check_that_a_loss_was_scaled()
         grads = list(grads)
-        self._last_verdict.remember(all_finite([grad for grad in grads if grad is not None]))
-        return divided(grads, self._ledger.scale())
+        self._pending_verdict.add(all_finite([grad for grad in grads if grad is not None]))
+        return divided(grads, self.ledger.scale())
 
-    @_without_autograph
+    @without_autograph
     def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
         """Applies gradients of a scaled loss, or skips the step.
 
@@ -154,10 +182,10 @@ class LossScaleOptimizer(ForwardsToInner):
                 cannot agree.
         """
         self._advice.check_that_a_loss_was_scaled()
-        self._last_verdict.forget()
+        self._pending_verdict.drop()
         self._step(list(grads), trainable_variables, is_scaled=True)
 
-    @_without_autograph
+    @without_autograph
     def apply_unscaled(
         self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None
     ) -> None:
@@ -170,9 +198,7 @@ class LossScaleOptimizer(ForwardsToInner):
             trainable_variables: As in `apply`.
 
         Raises:
-            TrainingStuckError: As in `apply`.
-            OptimizerError: As in `apply`.
-            EnvironmentUnfit: As in `apply`.
+            AmpError: As in `apply`.
         """
         self._step(list(grads), trainable_variables, is_scaled=False)
 
@@ -189,13 +215,12 @@ class LossScaleOptimizer(ForwardsToInner):
     def protect(self, *targets: Any) -> Protection:
         """Binds what a skipped step must give back: statistics of the forward pass.
 
-        A model updates BatchNormalization's moving statistics, and whatever is
-        like them, before anyone knows that the gradients are bad. Protected
+        BatchNormalization's moving statistics, and whatever is like them, are
+        updated before anyone knows that the gradients are bad. Protected
         variables are copied after each applied step, and put back after each
-        skipped one. The copies take the variables' size once more, on each
-        replica; no file keeps them. Call it before the first step, and again
-        after you changed the variables yourself. Optimizers of one loop that
-        protect the same variables share the copies.
+        skipped one. The copies take their size once more, on each replica; no
+        file keeps them. Call it before the first step, and again after you
+        changed the variables yourself. Optimizers that protect the same share.
 
         Args:
             *targets: Built models or layers, of which the float variables count
@@ -207,9 +232,14 @@ class LossScaleOptimizer(ForwardsToInner):
         Raises:
             ModelError: If a model is not built, or a target is none of these.
         """
+        named = flattened(targets)
+        variables = [variable for target in named for variable in variables_of(target)]
+        is_news = any(variable not in self._shadows for variable in variables)
         with tf.init_scope(), self._strategy.scope():
-            self._shadows.add(variables_of(targets), self._strategy)
+            self._shadows.add(variables, self._strategy)
             self._shadows.refresh(self._strategy)
+        if is_news:
+            self._advice.check_that_steps_are_traced_anew(self, named)
         return self._shadows.summary()
 
     def loss_scale_state(self) -> LossScaleState:
@@ -218,26 +248,15 @@ class LossScaleOptimizer(ForwardsToInner):
         Returns:
             A `LossScaleState` of plain numbers.
         """
-        return self._ledger.state()
+        return self.ledger.state()
 
     def check_that_it_trains(self) -> None:
-        """Raises if too many steps in a row were skipped, as a step does by itself.
-
-        Compiled with `jit_compile=True` a step cannot raise, so somebody has to
-        ask: `AmpMonitor` does.
+        """Raises what a step would, if `jit_compile=True` did not keep it from it.
 
         Raises:
             TrainingStuckError: If `max_consecutive_skips` is reached.
         """
-        self._ledger.raise_if_stuck()
-
-    def get_config(self) -> dict[str, Any]:
-        """Gives the settings and the inner optimizer's config, without any state."""
-        return {
-            "name": self.name,
-            "inner_optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
-            **self._ledger.settings.to_dict(),
-        }
+        self.ledger.raise_if_stuck()
 
     @classmethod
     def from_config(
@@ -252,65 +271,19 @@ class LossScaleOptimizer(ForwardsToInner):
             config = {"name": config.get("name"), **settings_of_keras(**config)}
         return cls(inner, **config)
 
-    @classmethod
-    def from_keras(
-        cls, optimizer: keras.optimizers.LossScaleOptimizer, **settings: Any
-    ) -> LossScaleOptimizer:
-        """Takes over Keras's own optimizer: its inner one, its scale, its count.
-
-        Args:
-            optimizer: Keras's optimizer, built or not; not to be used any more.
-            **settings: Settings that are to differ from it.
-
-        Returns:
-            An optimizer that goes on where the other one is.
-        """
-        kept = settings_of_keras(optimizer.initial_scale, optimizer.dynamic_growth_steps)
-        twin = cls(optimizer.inner_optimizer, **{"name": optimizer.name, **kept, **settings})
-        if optimizer.built:
-            twin.built = True
-            twin._ledger.adopt(optimizer.dynamic_scale.value, optimizer.step_counter.value)
-        return twin
-
-    def load_own_variables(self, store: Any) -> None:
-        """Loads what this optimizer saved, or Keras's own, or the inner one alone.
-
-        Where the counters are missing they start from zero, and a scale out of
-        bounds is brought inside.
-        """
-        if len(store.keys()) == len(self.inner_optimizer.variables):
-            self.inner_optimizer.load_own_variables(store)
-            return
-        if len(store.keys()) == len(self.variables) - 1:
-            for position, variable in enumerate(self.variables[:-1]):
-                variable.assign(store[str(position)])
-            self._ledger.adopt(self.dynamic_scale.value, self.step_counter.value)
-        else:
-            super().load_own_variables(store)
-
-    def stateless_apply(self, *args: Any, **kwargs: Any) -> Any:
-        """Not available: TensorFlow's optimizers keep their state."""
-        raise OptimizerError(
-            "stateless_apply is for backends without state. Expected apply() on TensorFlow."
-        )
-
     def _step(self, grads: list[Any], variables: Iterable[Any] | None, *, is_scaled: bool) -> None:
         if not grads:
             return
-        variables = self._variables_for(grads, variables)
+        variables = self.variables_for(grads, variables)
         self._advice.check_that_state_is_protected(self, self._shadows)
         inner = self.inner_optimizer
-        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        treatment = treatment_by(inner, tf.distribute.get_strategy().num_replicas_in_sync)
+        smallest_scale = self.ledger.settings.bounds[0] if is_scaled else 1.0
 
         def accept(values: Any) -> Any:
             grads, scale, was_finite = values
             applicable = are_applicable(
-                grads,
-                variables,
-                scale=scale,
-                smallest_scale=self._ledger.settings.bounds[0] if is_scaled else 1.0,
-                num_sums=num_replicas * (inner.gradient_accumulation_steps or 1),
-                clips_global_norm=bool(inner.global_clipnorm),
+                grads, variables, scale=scale, smallest_scale=smallest_scale, treatment=treatment
             )
             return tf.logical_and(was_finite, applicable)
 
@@ -320,26 +293,8 @@ class LossScaleOptimizer(ForwardsToInner):
 
         def settle(strategy: Any, is_applied: Any) -> None:
             self._shadows.settle(strategy, is_applied)
-            self._ledger.record(is_applied)
+            self.ledger.record(is_applied)
 
-        scale = self._ledger.scale() if is_scaled else tf.constant(1.0)
-        values = (grads, scale, self._last_verdict.take())
+        scale = self.ledger.scale() if is_scaled else tf.constant(1.0)
+        values = (grads, scale, self._pending_verdict.take())
         decide_together(values, accept=accept, apply=apply, settle=settle)
-
-    def _variables_for(self, grads: list[Any], variables: Iterable[Any] | None) -> list[Any]:
-        if variables is None and not self.built:
-            raise OptimizerError(
-                "The optimizer has no variables yet. Expected trainable_variables with the "
-                "first gradients. Pass them, or call build(trainable_variables) before."
-            )
-        if variables is None:
-            variables = _keras.trainable_variables_of(self.inner_optimizer)
-        variables = list(variables)
-        if len(grads) != len(variables):
-            raise OptimizerError(
-                "Expected one gradient for each variable. "
-                f"Received: {len(grads)} gradients for {len(variables)} variables."
-            )
-        if not self.built:
-            self.build(variables)
-        return variables

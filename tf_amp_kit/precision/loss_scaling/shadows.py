@@ -21,7 +21,7 @@ from tf_amp_kit.errors import ModelError
 from tf_amp_kit.formats import is_float
 from tf_amp_kit.tracing.paths import LayerPaths
 
-__all__ = ["Protection", "Shadows", "own_state", "variables_of"]
+__all__ = ["Protection", "Shadows", "flattened", "own_state", "variables_of"]
 
 
 class _Shadow:
@@ -121,38 +121,48 @@ def own_state(layer: Any) -> list[Any]:
     ]
 
 
-def variables_of(targets: Iterable[Any]) -> list[Any]:
-    """Turns what a user names into variables.
-
-    Args:
-        targets: Built models or layers, variables, or lists of these.
-
-    Returns:
-        Variables, each of them once.
+def flattened(targets: Iterable[Any]) -> list[Any]:
+    """Takes lists inside lists apart.
 
     Raises:
-        ModelError: If a model is not built, or something is none of these.
+        ModelError: If something is no model, layer or variable.
     """
-    found: dict[int, Any] = {}
+    flat: list[Any] = []
     for target in targets:
-        if isinstance(target, keras.Variable | tf.Variable):
-            found[id(target)] = target
-        elif isinstance(target, list | tuple):
-            found.update((id(variable), variable) for variable in variables_of(target))
-        elif not isinstance(target, keras.layers.Layer):
+        if isinstance(target, list | tuple):
+            flat.extend(flattened(target))
+        elif isinstance(target, keras.layers.Layer | keras.Variable | tf.Variable):
+            flat.append(target)
+        else:
             raise ModelError(
                 "Expected a model, a layer, a variable or a list of these to protect. "
                 f"Received: {type(target).__name__}."
             )
-        elif not target.built:
-            raise ModelError(
-                f"{target.name!r} has no variables to protect yet. Expected a built model. "
-                "Call it once on a batch, or call its build() first."
-            )
-        else:
-            for _, layer in LayerPaths(target):
-                found.update((id(variable), variable) for variable in own_state(layer))
-    return list(found.values())
+    return flat
+
+
+def variables_of(target: Any) -> list[Any]:
+    """Turns what a user names into variables.
+
+    Args:
+        target: A variable, or a model or layer. A model counts as built if some
+            layer of it is: one with two networks is never called as a whole.
+
+    Returns:
+        The variable, or those that the forward pass may update.
+
+    Raises:
+        ModelError: If nothing of a model is built.
+    """
+    if not isinstance(target, keras.layers.Layer):
+        return [target]
+    layers = [layer for _, layer in LayerPaths(target)]
+    if not any(layer.built and layer.variables for layer in layers) and not target.built:
+        raise ModelError(
+            f"{target.name!r} has no variables to protect yet. Expected a built model. "
+            "Call it once on a batch, or call its build() first."
+        )
+    return [variable for layer in layers for variable in own_state(layer)]
 
 
 def _native(variable: Any) -> Any:
