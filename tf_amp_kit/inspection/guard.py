@@ -67,5 +67,5 @@ class StateGuard:
         return [
             variable.path
             for variable in self._model.non_trainable_variables
-            if not np.isfinite(keras.ops.convert_to_numpy(variable)).all()
+            if not np.isfinite(keras.ops.convert_to_numpy(variable.value)).all()
         ]
