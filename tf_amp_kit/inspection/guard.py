@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tf_amp_kit.errors import ModelError
 from tf_amp_kit.inspection.readings import ScaleReader
 
 __all__ = ["StateGuard"]
@@ -29,20 +30,18 @@ class StateGuard:
         """Protects what is built by now, with its present values.
 
         Returns:
-            Whether that was more than before; the train function is then made anew.
+            Whether that was more than before.
         """
         if not self._reader.counts_steps:
             return False
-        optimizer, model, mean = self._reader.optimizer, self._model, self.loss_mean()
+        optimizer, mean = self._reader.optimizer, self.loss_mean()
         before = optimizer.protect()
-        # A GAN is never called as a whole, and so never built as one.
-        built = [model] if model.built else [one for one in model.layers if one.built]
-        after = optimizer.protect(built, mean.variables if mean else [])
-        has_grown = bool(after.num_variables > before.num_variables)
-        if has_grown:
-            # A function that was traced before knows nothing of the new copies.
-            model.make_train_function(force=True)
-        return has_grown
+        try:
+            after = optimizer.protect(self._model, mean.variables if mean else [])
+        except ModelError:
+            # Nothing of it is built: a subclassed model is, by its first batch.
+            return False
+        return bool(after.num_variables > before.num_variables)
 
     def loss_mean(self) -> Any:
         """Finds the mean behind the logged loss, where a skipped step can be taken out of it.

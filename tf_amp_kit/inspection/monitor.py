@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import keras
 
+from tf_amp_kit.callers import running_methods_of, stacklevel_of_user
 from tf_amp_kit.errors import LossScaleWarning, OptimizerError
-from tf_amp_kit.inspection.callers import stacklevel_of_user, stand_first
 from tf_amp_kit.inspection.guard import StateGuard
 from tf_amp_kit.inspection.readings import Interval, ScaleReader, Trend
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
@@ -106,7 +106,7 @@ class AmpMonitor(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Moves to the front of the callbacks, and forgets what an earlier fit was like."""
-        stand_first(self)
+        self._stand_first()
         self._reader = ScaleReader(self._optimizer_to_watch())
         self._guard = StateGuard(self.model, self._reader)
         self._trend = Trend(
@@ -162,6 +162,14 @@ class AmpMonitor(keras.callbacks.Callback):
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Raises if the run ended stuck, once its last epoch is logged."""
         self._check_that_it_trains()
+
+    def _stand_first(self) -> None:
+        """Moves to the front: only the callbacks behind this one see what it logs."""
+        for callbacks in running_methods_of(keras.callbacks.CallbackList):
+            others = [one for one in callbacks.callbacks if one is not self]
+            if len(others) < len(callbacks.callbacks):
+                # A new list: the present one is being walked through.
+                callbacks.callbacks = [self, *others]
 
     def _optimizer_to_watch(self) -> Any:
         optimizer = self.model.optimizer if self.optimizer is None else self.optimizer
