@@ -135,7 +135,9 @@ def unbuilt():
 def test_what_a_skip_spoilt_while_the_model_was_built_is_told():
     told = "1 of 1 steps were skipped while the model was being built, and left NaN or Inf in 1 var"
     with pytest.warns(LossScaleWarning, match=told):
-        fit(unbuilt(), [BAD, 1, 2], quiet())
+        history = fit(unbuilt(), [BAD, 1, 2], quiet())
+    # The loss itself was there before the first batch, and protected.
+    assert history["loss"] == [2.5]
 
 
 def test_a_skip_that_spoilt_nothing_while_the_model_was_built_is_no_matter():
