@@ -21,6 +21,7 @@ from tf_amp_kit import errors as errors
 if TYPE_CHECKING:
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
+    from tf_amp_kit.inspection.monitor import AmpMonitor
     from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
     from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
     from tf_amp_kit.precision.loss_scaling.state import LossScaleState
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AmpMonitor",
     "AmpState",
     "AuditReport",
     "Finding",
@@ -53,6 +55,7 @@ __all__ = [
 
 # Where the public names are at home; loaded on first use.
 _HOMES: Final = {
+    "AmpMonitor": "tf_amp_kit.inspection.monitor",
     "AmpState": "tf_amp_kit.precision.state",
     "AuditReport": "tf_amp_kit.inspection.audit",
     "Finding": "tf_amp_kit.inspection.audit",

@@ -10,16 +10,14 @@ from typing import Any, Final
 import keras
 import tensorflow as tf
 
+from tf_amp_kit.callers import running_methods_of, stacklevel_of_user
 from tf_amp_kit.errors import LossScaleWarning
 from tf_amp_kit.precision.loss_scaling.shadows import Shadows, own_state
-from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.paths import LayerPaths, held_by
 
 __all__ = ["Advice"]
 
 _NUM_EXAMPLES: Final = 3
-
-# From here over the optimizer's public method to who called it.
-_STACKLEVEL: Final = 4
 
 
 class Advice:
@@ -52,7 +50,8 @@ class Advice:
         if self._has_looked_at_state:
             return
         self._has_looked_at_state = True
-        model = _model_in_training(optimizer)
+        models = (one for one in running_methods_of(keras.Model) if _owns(one, optimizer))
+        model = next(models, None)
         exposed = [] if model is None else _exposed_layers(model, shadows)
         if exposed:
             count = "1 layer keeps" if len(exposed) == 1 else f"{len(exposed)} layers keep"
@@ -80,18 +79,7 @@ class Advice:
 
 
 def _owns(model: Any, optimizer: Any) -> bool:
-    return any(value is optimizer for value in vars(model).values())
-
-
-def _model_in_training(optimizer: Any) -> Any:
-    """Finds the model whose train step is running; an optimizer is never given it."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, keras.Model) and _owns(owner, optimizer):
-            return owner
-        frame = frame.f_back
-    return None
+    return any(value is optimizer for _, value in held_by(model))
 
 
 def _exposed_layers(model: Any, shadows: Shadows) -> list[str]:
@@ -106,4 +94,4 @@ def _exposed_layers(model: Any, shadows: Shadows) -> list[str]:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, LossScaleWarning, stacklevel=_STACKLEVEL)
+    warnings.warn(message, LossScaleWarning, stacklevel=stacklevel_of_user())

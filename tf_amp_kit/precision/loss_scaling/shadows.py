@@ -112,13 +112,13 @@ def own_state(layer: Any) -> list[Any]:
     """Lists a layer's own float variables that its forward pass may update.
 
     These are the ones created as not trainable. Weights of a frozen layer are
-    none of them: nothing but an optimizer would change those.
+    none of them: nothing but an optimizer would change those. One layer of
+    Keras's is different: SpectralNormalization writes the kernel, too.
     """
-    return [
-        variable
-        for variable in _keras.own_non_trainable_variables(layer)
-        if is_float(keras.backend.standardize_dtype(variable.dtype))
-    ]
+    variables = _keras.own_non_trainable_variables(layer)
+    if isinstance(layer, keras.layers.SpectralNormalization) and layer.built:
+        variables.append(layer.kernel)
+    return [v for v in variables if is_float(keras.backend.standardize_dtype(v.dtype))]
 
 
 def flattened(targets: Iterable[Any]) -> list[Any]:

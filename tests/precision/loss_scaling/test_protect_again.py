@@ -1,0 +1,123 @@
+"""Protected variables that something besides a step has changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_amp_kit as amp
+from tests.precision.loss_scaling.helpers import (
+    BAD,
+    GOOD,
+    INF,
+    bits,
+    constant,
+    fit,
+    scaled,
+    variable,
+)
+
+
+def model_of(optimizer: Any, **how: Any) -> keras.Model:
+    norm = keras.layers.BatchNormalization(momentum=0.5)
+    model = keras.Sequential([keras.Input((2,)), norm, keras.layers.Dense(1)])
+    model.compile(optimizer, "mse", **how)
+    return model
+
+
+def change(model: keras.Model) -> list[bytes]:
+    for one in model.non_trainable_variables:
+        one.assign(one + 7)
+    return bits(*model.non_trainable_variables)
+
+
+@pytest.mark.parametrize("run_eagerly", [True, False])
+def test_protecting_again_takes_the_present_values(run_eagerly: bool) -> None:
+    optimizer = scaled()
+    model = model_of(optimizer, run_eagerly=run_eagerly)
+    optimizer.protect(model)
+    fit(model, GOOD)
+    changed = change(model)
+    optimizer.protect(model)
+    fit(model, BAD)
+    assert bits(*model.non_trainable_variables) == changed
+
+
+def test_protection_after_the_first_fit_takes_effect() -> None:
+    optimizer = scaled()
+    model = model_of(optimizer)
+    with pytest.warns(amp.errors.LossScaleWarning):
+        fit(model, GOOD)
+    optimizer.protect(model)  # as the warning says
+    before = bits(model)
+    fit(model, BAD)
+    assert bits(model) == before
+
+
+def test_protecting_more_later_takes_effect() -> None:
+    optimizer, weight = scaled(), variable(1.0)
+    optimizer.build([weight])
+    first, second = tf.Variable(1.0), tf.Variable(1.0)
+    optimizer.protect(first)
+
+    @tf.function
+    def step(grad: Any) -> None:
+        first.assign_add(1.0), second.assign_add(1.0)
+        optimizer.apply([grad], [weight])
+
+    step(constant(1.0))
+    optimizer.protect(second)
+    step(constant(INF))
+    assert (first.numpy(), second.numpy()) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_loaded_weights_are_not_undone_by_a_skip(tmp_path: Any, is_warm: bool) -> None:
+    donor = model_of(keras.optimizers.SGD())
+    loaded = change(donor)
+    donor.save_weights(tmp_path / "donor.weights.h5")
+    optimizer = scaled()
+    model = model_of(optimizer)
+    optimizer.protect(model)
+    if is_warm:
+        fit(model, GOOD)
+    model.load_weights(tmp_path / "donor.weights.h5")
+    fit(model, BAD)
+    assert bits(*model.non_trainable_variables) == loaded
+
+
+def test_an_annealed_variable_is_not_undone_by_a_skip() -> None:
+    class Annealed(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.factor = self.add_weight(shape=(), initializer="ones", trainable=False)
+
+        def call(self, inputs: Any) -> Any:
+            return inputs * self.factor
+
+    optimizer, annealed = scaled(), Annealed()
+    model = keras.Sequential([keras.Input((2,)), annealed, keras.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    optimizer.protect(model)
+
+    def anneal(epoch: int, logs: Any = None) -> None:
+        annealed.factor.assign(0.5**epoch)
+
+    fit(model, BAD, epochs=3, callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=anneal)])
+    assert float(annealed.factor.numpy()) == 0.25
+
+
+def test_an_adapted_normalization_is_not_undone_by_a_skip() -> None:
+    optimizer, normalization = scaled(), keras.layers.Normalization()
+    normalization.build((None, 2))
+    model = keras.Sequential([keras.Input((2,)), normalization, keras.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    optimizer.protect(model)
+    normalization.adapt(GOOD)
+    adapted = bits(normalization)
+    fit(model, BAD)
+    assert bits(normalization) == adapted
+    assert np.isfinite(model.predict(GOOD, verbose=0)).all()
