@@ -109,7 +109,7 @@ def fit_with_statistics(*, sees_bad: bool) -> Any:
         model.compile(optimizer, "mse")
         optimizer.protect(model)
         generator = np.random.default_rng(cases.SEED)
-        x, y = generator.normal(size=(200 * 4, 3)), generator.normal(size=(200 * 4, 1))
+        x, y = generator.normal(size=(40 * 4, 3)), generator.normal(size=(40 * 4, 1))
         if sees_bad:
             bad = np.full((4, 3), [[1.0], [1.0], [BEYOND_FLOAT16], [1.0]])
             x, y = np.insert(x, 40, bad, axis=0), np.insert(y, 40, np.zeros((4, 1)), axis=0)
