@@ -127,9 +127,8 @@ def test_a_name_of_tensorflow_2_says_what_to_write_instead(name: str, way_out: s
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(
-        AttributeError, match=r"^'LossScaleOptimizer' object has no attribute 'x'\.$"
-    ):
+    message = r"^'LossScaleOptimizer' object has no attribute 'x'\.$"
+    with pytest.raises(AttributeError, match=message):
         _ = wrapped().x
 
 

@@ -30,7 +30,8 @@ def small_model() -> keras.Model:
 
 def trained(optimizer: Any, *batches: np.ndarray) -> keras.Model:
     model = small_model()
-    model.compile(optimizer, "mse", auto_scale_loss=False, loss_weights=2.0**-8)
+    how = {"auto_scale_loss": False, "loss_weights": 2.0**-8, "run_eagerly": True}
+    model.compile(optimizer, "mse", **how)
     fit(model, *batches)
     return model
 

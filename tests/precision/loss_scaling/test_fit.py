@@ -62,9 +62,8 @@ def test_train_on_batch_takes_the_same_steps_as_fit() -> None:
     fit(by_fit, *batches)
     for batch in batches:
         by_batch.train_on_batch(batch, LABELS)
-    assert bits(by_batch, *by_batch.optimizer.variables) == bits(
-        by_fit, *by_fit.optimizer.variables
-    )
+    ends = [bits(one, *one.optimizer.variables) for one in (by_fit, by_batch)]
+    assert ends[0] == ends[1]
 
 
 def test_a_second_fit_goes_on_where_the_first_stopped() -> None:
@@ -85,8 +84,8 @@ def test_evaluate_and_predict_count_no_steps() -> None:
 def test_small_gradients_move_the_weights_in_half_precision(policy: str) -> None:
     keras.config.set_dtype_policy(policy)
     moved = []
-    for optimizer in (keras.optimizers.SGD(1e6), scaled(keras.optimizers.SGD(1e6))):
-        model = model_of(optimizer, loss_weights=1e-7, auto_scale_loss=False)
+    for optimizer in (keras.optimizers.SGD(1e7), scaled(keras.optimizers.SGD(1e7))):
+        model = model_of(optimizer, loss_weights=1e-9, auto_scale_loss=False)
         before = bits(model)
         fit(model, GOOD / 16)
         moved.append(bits(model) != before)

@@ -18,18 +18,21 @@ KerasWrapper = keras.optimizers.LossScaleOptimizer
 
 
 def of_keras(scale: float = 4096.0, **settings: Any) -> keras.Model:
-    """A model that took three steps with Keras's wrapper, whose scale is then as given."""
+    """A model as three steps with Keras's wrapper could leave it, but for the scale."""
     model = small_model()
     wrapper = KerasWrapper(keras.optimizers.Adam(0.01), **settings)
-    model.compile(wrapper, "mse", loss_weights=2.0**-8)
-    fit(model, GOOD, GOOD, GOOD)
+    model.compile(wrapper, "mse")
+    wrapper.build(model.trainable_variables)
+    for number, one in enumerate(wrapper.inner_optimizer.variables):
+        one.assign(keras.ops.ones_like(one) * (number + 3))
+    wrapper.step_counter.assign(3)
     wrapper.dynamic_scale.assign(scale)
     return model
 
 
 def to_load_into(**settings: Any) -> keras.Model:
     model = small_model()
-    model.compile(scaled(keras.optimizers.Adam(0.01), **settings), "mse")
+    model.compile(scaled(keras.optimizers.Adam(0.01), **settings), "mse", run_eagerly=True)
     model.optimizer.build(model.trainable_variables)
     return model
 
@@ -69,7 +72,7 @@ def test_a_model_file_of_keras_can_go_on_with_ours(tmp_path: Path, scale: float)
     theirs.save(tmp_path / "k.keras")
     loaded = keras.models.load_model(tmp_path / "k.keras")
     optimizer = amp.make_loss_scale_optimizer(loaded.optimizer)
-    loaded.compile(optimizer, "mse")
+    loaded.compile(optimizer, "mse", run_eagerly=True)
     assert bits(loaded, optimizer) == bits(theirs, *theirs.optimizer.inner_optimizer.variables)
     assert optimizer.loss_scale_state().scale == {4096.0: 4096.0, INF: 2.0**24}.get(scale, 1.0)
     fit(loaded, GOOD)
@@ -79,7 +82,7 @@ def test_a_model_file_of_keras_can_go_on_with_ours(tmp_path: Path, scale: float)
 def test_a_mixed_float16_file_of_keras_can_go_on_with_ours(tmp_path: Path) -> None:
     keras.config.set_dtype_policy("mixed_float16")
     theirs = small_model()
-    theirs.compile("adam", "mse", loss_weights=2.0**-8)  # which wraps by itself
+    theirs.compile("adam", "mse", loss_weights=2.0**-8, run_eagerly=True)  # wrapped by Keras
     fit(theirs, GOOD)
     theirs.save_weights(tmp_path / "k.weights.h5")
     ours = to_load_into()

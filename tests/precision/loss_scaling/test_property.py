@@ -32,7 +32,7 @@ not_finite = st.sampled_from([float("inf"), float("-inf"), float("nan")])
 good_grads = st.lists(ordinary | near_overflow, min_size=3, max_size=3)
 any_grads = st.lists(ordinary | near_overflow | not_finite, min_size=3, max_size=3)
 gradients = st.one_of(good_grads, good_grads, good_grads, any_grads)
-sequences = st.lists(gradients, min_size=1, max_size=24)
+sequences = st.lists(gradients, min_size=1, max_size=16)
 
 FIXED: tuple[dict[str, Any], ...] = (
     {
@@ -68,7 +68,7 @@ any_settings = st.fixed_dictionaries(
 )
 
 quick = settings(
-    max_examples=25,
+    max_examples=10,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -61,14 +61,13 @@ def check_same(inner: str, mode: str) -> None:
     assert ours[2:] == (2.0**17, NUM_STEPS - 2 * GROWTH_INTERVAL)
 
 
-@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize("inner", ["sgd", "adam", "adamw_global", "accumulating"])
 def test_fifty_steps_end_with_the_same_weights_and_slots(inner: str) -> None:
     check_same(inner, "graph")
 
 
-@pytest.mark.parametrize("inner", ["sgd", "adam", "adamw_global"])
-def test_fifty_eager_steps_end_with_the_same_weights_and_slots(inner: str) -> None:
-    check_same(inner, "eager")
+def test_fifty_eager_steps_end_with_the_same_weights_and_slots() -> None:
+    check_same("adamw_global", "eager")
 
 
 def test_fifty_steps_of_xla_end_with_the_same_weights_and_slots() -> None:
