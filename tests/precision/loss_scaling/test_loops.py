@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import keras
@@ -28,13 +27,6 @@ UNSCALED_GRADIENTS = (
     "Expected gradients of optimizer.scale_loss(loss). Take them of that, inside the GradientTape; "
     "for gradients that are not scaled, call apply_unscaled()."
 )
-
-
-@pytest.fixture
-def caught(recwarn: pytest.WarningsRecorder) -> pytest.WarningsRecorder:
-    # By default Python drops a warning that one line gives again.
-    warnings.simplefilter("always")
-    return recwarn
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

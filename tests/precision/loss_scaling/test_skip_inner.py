@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,20 +39,10 @@ INNER: dict[str, Callable[[], Any]] = {
     ),
     "schedule": lambda: opt.SGD(opt.schedules.ExponentialDecay(0.1, 1, 0.5)),
 }
-OTHERS = [
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adamax",
-    "Ftrl",
-    "Lamb",
-    "Lion",
-    "Muon",
-    "Nadam",
-    "RMSprop",
-    "ScheduleFreeAdamW",
-]
-INNER |= {name: lambda name=name: getattr(opt, name)(0.1) for name in OTHERS if hasattr(opt, name)}
+NAMES = ("Adadelta", "Adafactor", "Adagrad", "Adamax", "Ftrl", "Lamb", "Lion", "Muon", "Nadam")
+for name in (*NAMES, "RMSprop", "ScheduleFreeAdamW"):
+    if hasattr(opt, name):  # Which there are depends on Keras's version.
+        INNER[name] = functools.partial(getattr(opt, name), 0.1)
 
 NUM_ROUNDS = 3
 

@@ -95,7 +95,7 @@ class LossScaleOptimizer(WrapsOptimizer):
     >>> train_step(tf.ones((4, 2)), tf.ones((4, 1)))
     >>> train_step(tf.fill((4, 2), float("inf")), tf.ones((4, 1)))
     >>> print(optimizer.loss_scale_state())
-    loss scale 512, 1 steps applied, 1 skipped (50.0 %), the last one at step 2
+    loss scale 512, 1 step applied, 1 skipped (50.0 %), the last one at step 2
     """
 
     def __init__(
@@ -219,8 +219,8 @@ class LossScaleOptimizer(WrapsOptimizer):
         updated before anyone knows that the gradients are bad. Protected
         variables are copied after each applied step, and put back after each
         skipped one. The copies take their size once more, on each replica; no
-        file keeps them. Call it before the first step, and again after you
-        changed the variables yourself. Optimizers that protect the same share.
+        file keeps them. Call it before the first step, and again whenever you
+        loaded or changed them yourself: what is put back is the last known value.
 
         Args:
             *targets: Built models or layers, of which the float variables count
@@ -232,6 +232,7 @@ class LossScaleOptimizer(WrapsOptimizer):
         Raises:
             ModelError: If a model is not built, or a target is none of these.
         """
+        self._advice.note_that_state_is_cared_for()
         named = flattened(targets)
         variables = [variable for target in named for variable in variables_of(target)]
         is_news = any(variable not in self._shadows for variable in variables)
