@@ -51,7 +51,9 @@ def main(cases: Cases) -> None:
     with results.open("w") as file:
         for name, function in cases.items():
             print(f"case {name}", flush=True)
+            start = time.monotonic()
             result = _result(function)
+            print(f"took {time.monotonic() - start:.1f} s", flush=True)
             file.write(json.dumps({"case": name, **result}) + "\n")
             file.flush()
             if is_in_cluster and "error" in result:

@@ -83,12 +83,21 @@ def _is_tensor(grad: Any) -> bool:
 class Statistics:
     """A BatchNormalization of momentum 0.5 in a custom loop, and what it saw."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, *, is_protected: bool, mode: str) -> None:
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        *,
+        is_protected: bool,
+        mode: str,
+        **settings: Any,
+    ) -> None:
         self.strategy = strategy
         with strategy.scope():
             self.layer = keras.layers.BatchNormalization(momentum=0.5)
             self.layer.build((None, 1))
-            self.optimizer = amp.LossScaleOptimizer(keras.optimizers.SGD(0.0), initial_scale=SCALE)
+            self.optimizer = amp.LossScaleOptimizer(
+                keras.optimizers.SGD(0.0), initial_scale=SCALE, **settings
+            )
             self.optimizer.build(self.layer.trainable_variables)
         if is_protected:
             self.optimizer.protect(self.layer)
@@ -113,6 +122,10 @@ class Statistics:
                 )
             )
         )
+        return self.read()
+
+    def read(self) -> dict[str, Any]:
+        """Gives the statistics on each replica of this process."""
         with self.strategy.scope():
             return {
                 "mean": cases.on_each_replica(self.layer.moving_mean),

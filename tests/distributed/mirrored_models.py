@@ -57,11 +57,41 @@ def bad_batch_among_good(options: dict[str, Any]) -> Any:
         return {"weights": cases.on_each_replica(dense.kernel), **cases.state_of(optimizer)}
 
 
+@CASES.case("statistics of the step that raises, eager", "eager")
+@CASES.case("statistics of the step that raises, graph", "graph")
+def statistics_of_the_step_that_raises(mode: str) -> Any:
+    """A good step, and a bad one that is one too many."""
+    loop = Statistics(strategy_over(2), is_protected=True, mode=mode, max_consecutive_skips=1)
+    before = loop.step([0.0, 2.0], [4.0, 8.0])
+    error = cases.error_of(lambda: loop.step([0.0, 2.0], [4.0, math.inf]))
+    return {"raised": error is not None, "before": before, "after": loop.read()}
+
+
 def statistics(strategy: tf.distribute.Strategy, mode: str, *, is_protected: bool) -> Any:
     """Good, bad on the last replica, good: mean 1 and variance 1 on replica 0, 6 and 4 on 1."""
     loop = Statistics(strategy, is_protected=is_protected, mode=mode)
     good, faulty = [[0.0, 2.0], [4.0, 8.0]], [[0.0, 2.0], [4.0, math.inf]]
     return [loop.step(*batches) for batches in (good, faulty, good)]
+
+
+@CASES.case("monitor", {})
+@CASES.case("monitor, eager", {"run_eagerly": True})
+def monitor(options: dict[str, Any]) -> Any:
+    """As above, with statistics beside the weight that nobody but the monitor protects."""
+    with strategy_over(2).scope():
+        inputs = keras.Input((1,))
+        dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        normalization = keras.layers.BatchNormalization(momentum=0.5)
+        model = keras.Model(inputs, dense(inputs) + 0.0 * normalization(inputs))
+        optimizer = amp.LossScaleOptimizer(keras.optimizers.SGD(0.25), initial_scale=SCALE)
+        model.compile(optimizer, "mse", **options)
+        x = np.ones((12, 1), "float32")
+        x[6] = 1e30  # its square is infinite, on replica 1
+        callback = amp.AmpMonitor(verbose=0, max_skip_rate=None)
+        history = model.fit(
+            x, np.zeros((12, 1)), batch_size=4, shuffle=False, verbose=0, callbacks=[callback]
+        )
+        return {"means": cases.on_each_replica(normalization.moving_mean), **history.history}
 
 
 @CASES.case("unable steps_per_execution")
@@ -109,7 +139,7 @@ def fit_with_statistics(*, sees_bad: bool) -> Any:
         model.compile(optimizer, "mse")
         optimizer.protect(model)
         generator = np.random.default_rng(cases.SEED)
-        x, y = generator.normal(size=(200 * 4, 3)), generator.normal(size=(200 * 4, 1))
+        x, y = generator.normal(size=(40 * 4, 3)), generator.normal(size=(40 * 4, 1))
         if sees_bad:
             bad = np.full((4, 3), [[1.0], [1.0], [BEYOND_FLOAT16], [1.0]])
             x, y = np.insert(x, 40, bad, axis=0), np.insert(y, 40, np.zeros((4, 1)), axis=0)

@@ -64,6 +64,32 @@ def test_without_protection_a_skip_keeps_what_the_bad_batch_did(mirrored: Run, m
     assert mirrored.value(f"statistics {mode} exposed")[2]["mean"] == [[0.875], [float("inf")]]
 
 
+@both_modes
+def test_the_step_that_raises_gives_the_statistics_back_first(mirrored: Run, mode: str):
+    seen = mirrored.value(f"statistics of the step that raises, {mode}")
+    assert seen == {"raised": True, "before": GOOD, "after": GOOD}
+
+
+both_monitors = pytest.mark.parametrize("case", ["monitor", "monitor, eager"])
+
+
+@both_monitors
+def test_the_monitor_protects_the_statistics_of_each_replica(mirrored: Run, case: str):
+    # Two good batches of ones: 0, 0.5, 0.75.
+    assert mirrored.value(case)["means"] == [[0.75]] * 2
+
+
+@both_monitors
+def test_the_monitor_logs_the_loss_of_the_applied_steps(mirrored: Run, case: str):
+    # The squares of the weights 1 and 0.5.
+    assert mirrored.value(case)["loss"] == [0.625]
+
+
+@both_monitors
+def test_the_monitor_logs_one_skip_and_not_one_for_each_replica(mirrored: Run, case: str):
+    assert mirrored.value(case)["skipped_steps"] == [1]
+
+
 @pytest.mark.parametrize("what", ["statistics", "loss"])
 def test_fit_ends_as_if_it_never_saw_the_bad_batch(mirrored: Run, what: str):
     seen: dict[str, Any] = mirrored.value("fit saw the bad batch")

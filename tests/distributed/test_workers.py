@@ -166,6 +166,15 @@ def test_the_error_of_any_worker_says_what_happened(cluster: Run, mode: str):
     assert said == [True] * num_workers(cluster)
 
 
+def test_the_step_that_raises_gives_each_worker_its_statistics_back_first(cluster: Run):
+    seen = [
+        (seen["raised"], seen["before"]["mean"], seen["after"]["mean"])
+        for seen in cluster.values("statistics of the step that raises")
+    ]
+    means = [[[0.5 * (4.0 * worker + 1)]] for worker in range(num_workers(cluster))]
+    assert seen == [(True, mean, mean) for mean in means]
+
+
 def test_workers_still_meet_after_the_error(cluster: Run):
     weights = [seen["weights"] for seen in cluster.values("good after stuck")]
     assert weights == [[[weight_without(cluster)] * 3]] * num_workers(cluster)

@@ -113,6 +113,16 @@ def stuck(mode: str) -> Any:
     return {"errors": errors, **loop.report()}
 
 
+@CASES.case("statistics of the step that raises")
+def statistics_of_the_step_that_raises() -> Any:
+    """A good step, and one that is bad on the last worker and one too many."""
+    loop = Statistics(STRATEGY, is_protected=True, mode="graph", max_consecutive_skips=1)
+    good = [[4.0 * worker, 4.0 * worker + 2] for worker in range(NUM_WORKERS)]
+    before = loop.step(*good)
+    error = cases.error_of(lambda: loop.step(*good[:-1], [4.0, math.inf]))
+    return {"raised": error is not None, "before": before, "after": loop.read()}
+
+
 @CASES.case("good after stuck")
 def good_after_stuck() -> Any:
     """The cluster still works after the errors above."""

@@ -135,7 +135,9 @@ def unbuilt():
 def test_what_a_skip_spoilt_while_the_model_was_built_is_told():
     told = "1 of 1 steps were skipped while the model was being built, and left NaN or Inf in 1 var"
     with pytest.warns(LossScaleWarning, match=told):
-        fit(unbuilt(), [BAD, 1, 2], quiet())
+        history = fit(unbuilt(), [BAD, 1, 2], quiet())
+    # The loss itself was there before the first batch, and protected.
+    assert history["loss"] == [2.5]
 
 
 def test_a_skip_that_spoilt_nothing_while_the_model_was_built_is_no_matter():
@@ -185,10 +187,10 @@ def test_a_stuck_run_under_jit_does_not_end_as_if_it_had_worked():
 
 
 def test_a_stuck_run_may_be_tried_again_with_better_data():
-    model = stuck()
+    model, monitor = stuck(), quiet(every=1)
     with pytest.raises(TrainingStuckError):
-        fit(model, [BAD] * 5, quiet())
-    assert fit(model, [1, 2], quiet(every=1))["skipped_steps"] == [0]
+        fit(model, [BAD] * 5, monitor)
+    assert fit(model, [1, 2], monitor)["skipped_steps"] == [0]
 
 
 def test_skips_that_end_in_time_are_not_stuck():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import numpy as np
 
 from tf_amp_kit.errors import ModelError
 from tf_amp_kit.inspection.readings import ScaleReader
@@ -35,12 +34,13 @@ class StateGuard:
         if not self._reader.counts_steps:
             return False
         optimizer, mean = self._reader.optimizer, self.loss_mean()
+        running = mean.variables if mean else []
         before = optimizer.protect()
         try:
-            after = optimizer.protect(self._model, mean.variables if mean else [])
+            after = optimizer.protect(self._model, running)
         except ModelError:
             # Nothing of it is built: a subclassed model is, by its first batch.
-            return False
+            after = optimizer.protect(running)
         return bool(after.num_variables > before.num_variables)
 
     def loss_mean(self) -> Any:
@@ -66,5 +66,5 @@ class StateGuard:
         return [
             variable.path
             for variable in self._model.non_trainable_variables
-            if not np.isfinite(keras.ops.convert_to_numpy(variable)).all()
+            if not keras.ops.all(keras.ops.isfinite(variable))
         ]

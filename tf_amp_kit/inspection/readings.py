@@ -86,12 +86,8 @@ class ScaleReader:
         """The scale below which a dynamic one never goes; None if there is none."""
         if not self.counts_steps:
             return None
-        try:
-            config = self.optimizer.get_config()
-        except NotImplementedError:
-            # A learning rate schedule of the user's need not have a config.
-            return None
-        return float(config["min_scale"]) if config["scaling"] == "dynamic" else None
+        settings = self.optimizer.ledger.settings
+        return float(settings.min_scale) if settings.is_dynamic else None
 
     def read(self) -> LossScaleState:
         """Reads host values; waits for the device where the optimizer may skip."""

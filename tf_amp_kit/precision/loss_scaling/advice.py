@@ -44,6 +44,10 @@ class Advice:
         )
         self._has_scaled_a_loss = True
 
+    def note_that_state_is_cared_for(self) -> None:
+        """Takes it that who protects something protects what is due."""
+        self._has_looked_at_state = True
+
     def check_that_state_is_protected(self, optimizer: Any, shadows: Shadows) -> None:
         """Warns once if a model in training has state that a skip would not restore."""
         self._was_traced = self._was_traced or not tf.executing_eagerly()

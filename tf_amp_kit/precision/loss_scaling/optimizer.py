@@ -59,7 +59,7 @@ class LossScaleOptimizer(WrapsOptimizer):
     model.fit(dataset, callbacks=[AmpMonitor()])    # protects, logs, warns
     ```
 
-    `jit_compile=True` keeps a step from raising, so `AmpMonitor` does it later.
+    `jit_compile=True` keeps a step from raising: `AmpMonitor` does it later.
 
     Args:
         inner_optimizer: Makes the steps. Its hyper-parameters are read and
@@ -69,7 +69,7 @@ class LossScaleOptimizer(WrapsOptimizer):
         growth_factor: Above 1; what the scale is raised by.
         backoff_factor: Between 0 and 1; what it is lowered by.
         growth_interval: Applied steps in a row before it is raised.
-        min_scale: It never goes below, which 1 or more keeps harmless.
+        min_scale: It never goes below.
         max_scale: It never goes above.
         hysteresis: Skipped steps in a row that it takes to lower it.
         max_consecutive_skips: Skipped steps in a row that end the run, or None.
@@ -95,7 +95,7 @@ class LossScaleOptimizer(WrapsOptimizer):
     >>> train_step(tf.ones((4, 2)), tf.ones((4, 1)))
     >>> train_step(tf.fill((4, 2), float("inf")), tf.ones((4, 1)))
     >>> print(optimizer.loss_scale_state())
-    loss scale 512, 1 steps applied, 1 skipped (50.0 %), the last one at step 2
+    loss scale 512, 1 step applied, 1 skipped (50.0 %), the last one at step 2
     """
 
     def __init__(
@@ -203,11 +203,7 @@ class LossScaleOptimizer(WrapsOptimizer):
         self._step(list(grads), trainable_variables, is_scaled=False)
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> Any:
-        """Applies pairs of a gradient and a variable, as `apply` does.
-
-        Returns:
-            The number of steps that the inner optimizer has made.
-        """
+        """Applies pairs of a gradient and a variable; returns the inner one's iterations."""
         pairs = list(grads_and_vars)
         self.apply([grad for grad, _ in pairs], [variable for _, variable in pairs])
         return self.iterations
@@ -219,8 +215,8 @@ class LossScaleOptimizer(WrapsOptimizer):
         updated before anyone knows that the gradients are bad. Protected
         variables are copied after each applied step, and put back after each
         skipped one. The copies take their size once more, on each replica; no
-        file keeps them. Call it before the first step, and again after you
-        changed the variables yourself. Optimizers that protect the same share.
+        file keeps them, and optimizers share them. Call it before the first
+        step, and again whenever you loaded or changed the variables yourself.
 
         Args:
             *targets: Built models or layers, of which the float variables count
@@ -232,8 +228,9 @@ class LossScaleOptimizer(WrapsOptimizer):
         Raises:
             ModelError: If a model is not built, or a target is none of these.
         """
+        self._advice.note_that_state_is_cared_for()
         named = flattened(targets)
-        variables = [variable for target in named for variable in variables_of(target)]
+        variables = [one for target in named for one in variables_of(target)]
         is_news = any(variable not in self._shadows for variable in variables)
         with tf.init_scope(), self._strategy.scope():
             self._shadows.add(variables, self._strategy)

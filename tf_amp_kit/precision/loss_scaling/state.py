@@ -45,8 +45,9 @@ class LossScaleState:
         return {**asdict(self), "skip_rate": self.skip_rate}
 
     def __str__(self) -> str:
+        noun = "step" if self.applied_steps == 1 else "steps"
         text = (
-            f"loss scale {self.scale:g}, {self.applied_steps} steps applied, "
+            f"loss scale {self.scale:g}, {self.applied_steps} {noun} applied, "
             f"{self.skipped_steps} skipped"
         )
         if self.last_skipped_step is None:
