@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tf_amp_kit.inspection.monitor import AmpMonitor
     from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
     from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
+    from tf_amp_kit.precision.loss_scaling.shadows import Protection
     from tf_amp_kit.precision.loss_scaling.state import LossScaleState
     from tf_amp_kit.precision.policy import (
         amp_scope,
@@ -43,6 +45,7 @@ __all__ = [
     "Finding",
     "LossScaleOptimizer",
     "LossScaleState",
+    "Protection",
     "amp_scope",
     "audit_layer_dtypes",
     "current_amp",
@@ -61,6 +64,7 @@ _HOMES: Final = {
     "Finding": "tf_amp_kit.inspection.audit",
     "LossScaleOptimizer": "tf_amp_kit.precision.loss_scaling.optimizer",
     "LossScaleState": "tf_amp_kit.precision.loss_scaling.state",
+    "Protection": "tf_amp_kit.precision.loss_scaling.shadows",
     "amp_scope": "tf_amp_kit.precision.policy",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
     "current_amp": "tf_amp_kit.precision.policy",
@@ -93,9 +97,13 @@ def register_for_files() -> None:
 
 
 def _is_own_command_line() -> bool:
-    if sys.argv[0] == "-m":  # as long as Python looks for the module to run
-        return sys.orig_argv[sys.orig_argv.index("-m") + 1] == __name__
-    return Path(sys.argv[0]).stem == "tf-amp-kit"
+    program = sys.argv[0] if sys.argv else ""
+    if program == "-m":  # as long as Python looks for the module to run
+        return any(
+            option.startswith("-") and option.endswith("m") and module == __name__
+            for option, module in pairwise(sys.orig_argv)
+        )
+    return Path(program).stem == "tf-amp-kit"
 
 
 def __getattr__(name: str) -> Any:

@@ -79,7 +79,11 @@ class OptimizerError(AmpError, ValueError):
 
 
 class TrainingStuckError(AmpError, FloatingPointError):
-    """So many steps in a row were skipped that the run does not train."""
+    """So many steps in a row were skipped that the run does not train.
+
+    Inside a `tf.function`, in `fit` say, TensorFlow raises its
+    `InvalidArgumentError` with the same text.
+    """
 
 
 class FindingsError(AmpError, AssertionError):

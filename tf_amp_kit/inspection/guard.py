@@ -35,13 +35,12 @@ class StateGuard:
             return False
         optimizer, mean = self._reader.optimizer, self.loss_mean()
         running = mean.variables if mean else []
-        before = optimizer.protect()
         try:
-            after = optimizer.protect(self._model, running)
+            protection = optimizer.protect(self._model, running)
         except ModelError:
             # Nothing of it is built: a subclassed model is, by its first batch.
-            after = optimizer.protect(running)
-        return bool(after.num_variables > before.num_variables)
+            protection = optimizer.protect(running)
+        return bool(protection.num_new)
 
     def loss_mean(self) -> Any:
         """Finds the mean behind the logged loss, where a skipped step can be taken out of it.

@@ -218,8 +218,8 @@ class AmpMonitor(keras.callbacks.Callback):
         if not self._guard.protect() or self._start is None:
             return
         first = Interval(self._start, self._reader.read())
-        spoilt = self._guard.spoilt()
-        if first.skipped and spoilt:
+        spoilt = self._guard.spoilt() if first.skipped else []
+        if spoilt:
             self._warn(
                 f"{first.skipped} of {first.steps} steps were skipped while the model was being "
                 f"built, and left NaN or Inf in {len(spoilt)} variables: "

@@ -175,5 +175,5 @@ class Trend:
         return (
             f"{self._name} sat at its minimum of {self._min_scale:g} at {_READS_IN_A_ROW} readings "
             f"in a row; {self._skipped} of {self._steps} steps were skipped since training began. "
-            f"A lower scale cannot help. {_LOOK_FOR}"
+            f"{_LOOK_FOR}"
         )

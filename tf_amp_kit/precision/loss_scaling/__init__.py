@@ -5,7 +5,6 @@
 | settings | how may the scale start, move and be bounded |
 | rule | what is the scale after a step that was applied, or skipped |
 | finite, gradients | can these gradients be applied |
-| verdict | what did `unscale` see before the gradients were clipped |
 | agreement | do all replicas and workers say so |
 | shadows | what does a skip have to give back |
 | ledger | where are scale and counts kept, and when is a run stuck |

@@ -25,8 +25,8 @@ class Advice:
 
     def __init__(self) -> None:
         self._has_scaled_a_loss = False
-        self._has_looked_at_state = False
-        self._was_traced = False
+        self._is_done_with_state = False
+        self._was_traced_outside_of_fit = False
 
     def note_that_a_loss_was_scaled(self) -> None:
         """Takes it that the gradients to come are scaled."""
@@ -46,16 +46,19 @@ class Advice:
 
     def note_that_state_is_cared_for(self) -> None:
         """Takes it that who protects something protects what is due."""
-        self._has_looked_at_state = True
+        self._is_done_with_state = True
 
     def check_that_state_is_protected(self, optimizer: Any, shadows: Shadows) -> None:
         """Warns once if a model in training has state that a skip would not restore."""
-        self._was_traced = self._was_traced or not tf.executing_eagerly()
-        if self._has_looked_at_state:
+        if self._is_done_with_state and tf.executing_eagerly():
             return
-        self._has_looked_at_state = True
         models = (one for one in running_methods_of(keras.Model) if _owns(one, optimizer))
         model = next(models, None)
+        if model is None and not tf.executing_eagerly():
+            self._was_traced_outside_of_fit = True
+        if self._is_done_with_state:
+            return
+        self._is_done_with_state = True
         exposed = [] if model is None else _exposed_layers(model, shadows)
         if exposed:
             count = "1 layer keeps" if len(exposed) == 1 else f"{len(exposed)} layers keep"
@@ -68,18 +71,19 @@ class Advice:
             )
 
     def check_that_steps_are_traced_anew(self, optimizer: Any, targets: Iterable[Any]) -> None:
-        """Renews the train functions that do not protect yet, or warns that they do not."""
-        if not self._was_traced:
-            return
-        trained = [one for one in targets if isinstance(one, keras.Model) and _owns(one, optimizer)]
-        for model in trained:
-            model.make_train_function(force=True)
-        if trained:
-            return
-        _warn(
-            "A step was traced before this call, and does not protect what was just named. "
-            "Expected protect() before the first step. Trace it again: make a new tf.function."
-        )
+        """Renews train functions that do not protect yet; warns of other functions."""
+        for one in targets:
+            if (
+                isinstance(one, keras.Model)
+                and one.train_function is not None
+                and _owns(one, optimizer)
+            ):
+                one.make_train_function(force=True)
+        if self._was_traced_outside_of_fit:
+            _warn(
+                "A step was traced before this call, and does not protect what was just named. "
+                "Expected protect() before the first step. Trace it again: make a new tf.function."
+            )
 
 
 def _owns(model: Any, optimizer: Any) -> bool:

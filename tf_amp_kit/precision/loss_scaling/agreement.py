@@ -78,5 +78,5 @@ def _do_nothing() -> None:
 
 
 def _refusal(accept: Callable[[Any], Any], values: Any) -> Any:
-    """1 for a replica that refuses its values, else 0: a number can be summed."""
-    return tf.cast(tf.logical_not(accept(values)), tf.int32)
+    """1 for a replica that refuses its values, else 0; float32, which every device sums."""
+    return tf.cast(tf.logical_not(accept(values)), tf.float32)

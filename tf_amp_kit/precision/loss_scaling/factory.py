@@ -40,8 +40,8 @@ def make_loss_scale_optimizer(
 
     Args:
         optimizer: A name, a config, or an instance. Keras's own
-            `LossScaleOptimizer` is turned into ours, with its state, and must
-            not be used any more. What this function returned comes back as it is.
+            `LossScaleOptimizer` is turned into ours in any precision, with its
+            state, and must not be used any more. What this function returned comes back as it is.
         precision: `"fp16"`, `"bf16"`, `"fp32"` or another spelling of them; None
             means `current_amp()`, and without it Keras's global policy.
         scaling: `"auto"` wraps for float16 alone; `"dynamic"` and `"static"`
@@ -76,12 +76,12 @@ def make_loss_scale_optimizer(
     resolved = _resolve(optimizer)
     if scaling != _AUTO:
         settings = {"scaling": scaling, **settings}
-    _check_settings(settings)
     if isinstance(resolved, LossScaleOptimizer):
         _check_settings_agree(resolved, settings)
         return resolved
     if isinstance(resolved, keras.optimizers.LossScaleOptimizer):
         return _take_over(resolved, settings)
+    _check_settings(settings)
     if scaling == _AUTO and wanted != "float16":
         return resolved
     if wanted == "bfloat16":
@@ -166,6 +166,6 @@ def _wrap(optimizer: Any, settings: dict[str, Any]) -> LossScaleOptimizer:
             f"{', '.join(f'{name}={value!r}' for name, value in settings.items())}. "
             "Set its loss_scale_factor to None, or leave these settings out."
         )
-    # The factor goes over to the wrapper, which checks what it scaled.
+    _check_settings(kept)
     optimizer.loss_scale_factor = None
     return LossScaleOptimizer(optimizer, **kept)

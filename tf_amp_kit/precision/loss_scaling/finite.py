@@ -1,65 +1,88 @@
-"""Whether gradients are finite: exactly, and in one pass over them.
+"""Whether gradients can be applied: exactly, and in few passes over them.
 
-Sums are no shortcut. A sum of finite numbers may overflow, which a second look
-could mend; but XLA joins the sum of a sum into one, and what was infinite in
-between is lost. A largest absolute value loses NaN there.
+A gradient is refused if it is not finite, or if what the inner optimizer does to
+it would make infinity of it. Both are one question: is each element, in absolute
+value, at most some bound? NaN and infinity never are.
+
+A sum of squares answers almost every step in one operation for each gradient:
+where it is finite, no element is above the root of the largest number. A plain
+sum would not do: XLA joins the sum of a sum into one, in which infinities of
+both signs have cancelled before anyone saw them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tf_amp_kit import _keras
+from tf_amp_kit.formats import format_of
 
-__all__ = ["all_finite", "divided_by", "global_norm_is_finite"]
+__all__ = ["Bounded", "all_within", "divided_by", "infinite_as_nan", "sum_of_squares_is_finite"]
 
-# The mode of `DebugNumericSummaryV2` that answers with two numbers, the second
-# of which is 1 if an element is NaN or infinite, else 0.
-_CURT_HEALTH = 2
+_LARGEST: Final = format_of("float32").largest
+
+# Half the sum of squares, which `l2_loss` gives, is finite up to here.
+_LARGEST_IN_A_SUM: Final = float(np.sqrt(2.0 * _LARGEST) * 1.001)
 
 
-def all_finite(tensors: list[Any]) -> Any:
-    """Tells whether every element is finite.
+class Bounded(NamedTuple):
+    """A gradient, and how large it may be.
+
+    Attributes:
+        grad: A float tensor of any shape, or `tf.IndexedSlices`, whose slices of
+            one row count as their sum.
+        limit: The largest absolute value that an element may have after the
+            division by the scale.
+    """
+
+    grad: Any
+    limit: float
+
+
+def all_within(gradients: Sequence[Bounded], scale: Any) -> Any:
+    """Tells whether every element, divided by the scale, is within its limit.
 
     Args:
-        tensors: Float tensors of any shape, or `tf.IndexedSlices`, whose slices
-            of one row count as their sum.
+        gradients: Gradients with their limits.
+        scale: A float32 scalar.
 
     Returns:
-        A bool scalar. True for no tensors at all.
+        A bool scalar. True for no gradients at all.
     """
-    if not tensors:
+    if not gradients:
         return tf.constant(True)
-    dense = [t.values if isinstance(t, tf.IndexedSlices) else t for t in tensors]
-    rows = [_rows_are_finite(t) for t in tensors if isinstance(t, tf.IndexedSlices)]
+
+    def ask_each() -> Any:
+        return tf.reduce_all([_is_within(grad, limit, scale) for grad, limit in gradients])
+
+    # XLA makes one loop of all three operations, and a branch costs more than it saves.
     if _keras.is_compiled_by_xla():
-        verdicts = [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in dense]
-        return tf.reduce_all(verdicts + rows)
-    # One operation for each, and no temporary; XLA has none for it.
-    reports = [
-        tf.raw_ops.DebugNumericSummaryV2(
-            input=tensor, output_dtype=tf.float32, tensor_debug_mode=_CURT_HEALTH, tensor_id=0
-        )
-        for tensor in dense
-    ]
-    return tf.reduce_all([tf.add_n(reports)[1] == 0, *rows])
+        return ask_each()
+    least = tf.reduce_min([_bound(limit, scale, grad) for grad, limit in gradients])
+    is_small = tf.logical_and(
+        sum_of_squares_is_finite([grad for grad, _ in gradients]), least >= _LARGEST_IN_A_SUM
+    )
+    return tf.cond(is_small, lambda: tf.constant(True), ask_each)
 
 
-def global_norm_is_finite(tensors: list[Any]) -> Any:
+def sum_of_squares_is_finite(grads: Sequence[Any]) -> Any:
     """Tells whether the sum of all squares is finite, which NaN and infinity never leave.
 
     Args:
-        tensors: Float tensors of any shape, or `tf.IndexedSlices`.
+        grads: Float tensors of any shape, or `tf.IndexedSlices`.
 
     Returns:
-        A bool scalar. True for no tensors at all.
+        A bool scalar. True for no gradients at all.
     """
-    if not tensors:
+    if not grads:
         return tf.constant(True)
-    # `l2_loss` is half the sum.
-    return tf.math.is_finite(2.0 * tf.add_n([_half_of_squares(tensor) for tensor in tensors]))
+    values = [_widened(_values(grad)) for grad in grads]
+    halves = [tf.cast(tf.nn.l2_loss(value), tf.float32) for value in values]
+    return tf.math.is_finite(2.0 * tf.add_n(halves))
 
 
 def divided_by(tensor: Any, divisor: Any) -> Any:
@@ -74,24 +97,38 @@ def divided_by(tensor: Any, divisor: Any) -> Any:
     return wide / tf.cast(divisor, wide.dtype)
 
 
-def _rows_are_finite(slices: Any) -> Any:
-    """Adds up the slices of each row, unless they are too small to overflow."""
-    if slices.dense_shape is None:
-        return tf.constant(True)
-    values = _widened(slices.values)
-
-    def ask_each_row() -> Any:
-        rows = tf.math.unsorted_segment_sum(values, slices.indices, slices.dense_shape[0])
-        return tf.reduce_all(tf.math.is_finite(rows))
-
-    # Finite squares are far below the largest number.
-    is_small = tf.math.is_finite(_half_of_squares(values))
-    return tf.cond(is_small, lambda: tf.constant(True), ask_each_row)
+def infinite_as_nan(tensor: Any) -> Any:
+    """Makes infinite elements NaN, in a tensor, `tf.IndexedSlices` or None."""
+    if tensor is None:
+        return None
+    if isinstance(tensor, tf.IndexedSlices):
+        values = infinite_as_nan(tensor.values)
+        return tf.IndexedSlices(values, tensor.indices, tensor.dense_shape)
+    return tf.where(tf.math.is_finite(tensor), tensor, tf.constant(np.nan, tensor.dtype))
 
 
-def _half_of_squares(tensor: Any) -> Any:
-    values = tensor.values if isinstance(tensor, tf.IndexedSlices) else tensor
-    return tf.cast(tf.nn.l2_loss(_widened(values)), tf.float32)
+def _bound(limit: float, scale: Any, grad: Any) -> Any:
+    """The limit before the division; less where slices of one row are added up."""
+    bound = tf.minimum(scale * limit, _LARGEST)
+    if not isinstance(grad, tf.IndexedSlices):
+        return bound
+    # A sum of n numbers is at most the root of n times the root of their squares.
+    return bound / tf.sqrt(tf.cast(tf.size(grad.indices) + 1, tf.float32))
+
+
+def _is_within(grad: Any, limit: float, scale: Any) -> Any:
+    if isinstance(grad, tf.IndexedSlices):
+        values = divided_by(grad.values, scale)
+        rows = tf.math.unsorted_segment_sum(values, grad.indices, grad.dense_shape[0])
+        return tf.reduce_all(tf.abs(rows) <= tf.cast(limit, rows.dtype))
+    wide = _widened(grad)
+    if wide.dtype == tf.float64:
+        return tf.reduce_all(tf.math.is_finite(wide))
+    return tf.reduce_all(tf.abs(wide) <= _bound(limit, scale, grad))
+
+
+def _values(grad: Any) -> Any:
+    return grad.values if isinstance(grad, tf.IndexedSlices) else grad
 
 
 def _widened(tensor: Any) -> Any:

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+import keras
+import numpy as np
 import tensorflow as tf
 
-from tf_amp_kit.formats import is_half
-from tf_amp_kit.precision.loss_scaling.finite import all_finite, divided_by, global_norm_is_finite
+from tf_amp_kit.formats import format_of
+from tf_amp_kit.precision.loss_scaling.finite import (
+    Bounded,
+    all_within,
+    divided_by,
+    sum_of_squares_is_finite,
+)
 
 __all__ = ["Treatment", "are_applicable", "divided", "treatment_by"]
+
+# Those of Keras's optimizers that keep no average of squares.
+_WITHOUT_SQUARES: Final = (
+    keras.optimizers.SGD,
+    keras.optimizers.Lion,
+    keras.optimizers.Adamax,
+)
 
 
 @dataclass(frozen=True)
@@ -21,24 +35,31 @@ class Treatment:
     Args:
         factor: How many gradients are added up, over replicas and accumulated
             steps, or by how much one is multiplied; at least 1.
+        is_squared: Whether elements are squared, as for Adam's second moment. An
+            infinite square is NaN a step later.
         clips_global_norm: Whether the squares of all gradients are added up.
     """
 
     factor: float
+    is_squared: bool
     clips_global_norm: bool
 
 
 def treatment_by(optimizer: Any, num_replicas: int) -> Treatment:
     """Tells what an optimizer, or one of the optimizers inside, does to gradients.
 
-    Clipping by norm multiplies by the norm before it divides. Gradients of
-    replicas are added up, and so are those of accumulated steps.
+    Clipping by norm multiplies by the norm before it divides. Whatever clips
+    leaves nothing whose square could overflow.
     """
-    optimizers = [optimizer, *getattr(optimizer, "optimizers", ())]
+    optimizers = list(getattr(optimizer, "optimizers", ())) or [optimizer]
     clipnorm = max(1.0, *(one.clipnorm or 1.0 for one in optimizers))
     num_steps = max(one.gradient_accumulation_steps or 1 for one in optimizers)
     return Treatment(
         factor=clipnorm * num_steps * num_replicas,
+        is_squared=any(
+            not isinstance(one, _WITHOUT_SQUARES) and not (one.clipnorm or one.clipvalue)
+            for one in optimizers
+        ),
         clips_global_norm=any(one.global_clipnorm for one in optimizers),
     )
 
@@ -63,74 +84,53 @@ def divided(grads: Sequence[Any], scale: Any, variables: Sequence[Any] | None = 
 
 
 def are_applicable(
-    grads: Sequence[Any],
-    variables: Sequence[Any],
-    *,
-    scale: Any,
-    smallest_scale: float,
-    treatment: Treatment,
+    grads: Sequence[Any], variables: Sequence[Any], scale: Any, treatment: Treatment
 ) -> Any:
     """Tells whether the inner optimizer can take gradients and stay finite.
 
-    As a rule that is whether they are finite. Where a scale below 1, sums, a
-    norm, or a variable in half precision could make infinity of finite
-    gradients, it is whether they stay finite.
+    As a rule that is whether they are finite. Where the division by a small
+    scale, sums, squares, or a variable in half precision could make infinity of
+    finite gradients, it is whether they stay finite.
 
     Args:
         grads: Gradients before the division: tensors, `tf.IndexedSlices`, None.
         variables: The variables that they are for.
         scale: A float32 scalar, 1 for gradients that are not scaled.
-        smallest_scale: The least that the scale can be.
         treatment: What follows the division.
 
     Returns:
         A bool scalar.
     """
     present = [
-        (grad, variable)
+        (_with_shape(grad, variable), variable)
         for grad, variable in zip(grads, variables, strict=True)
         if grad is not None
     ]
-
-    def as_they_come() -> list[Any]:
-        # Slices of one row are added up after the division.
-        return [
-            _at_its_largest(grad, variable, scale, treatment.factor)
-            if isinstance(grad, tf.IndexedSlices)
-            else grad
-            for grad, variable in present
-        ]
-
-    def enlarged() -> list[Any]:
-        return [_at_its_largest(*pair, scale, treatment.factor) for pair in present]
-
     if treatment.clips_global_norm:
-        return global_norm_is_finite([_at_its_largest(*pair, scale, 1.0) for pair in present])
-    if any(_is_stored_in_half(variable) for _, variable in present):
-        return all_finite(enlarged())
-    if smallest_scale >= treatment.factor:
-        return all_finite(as_they_come())
-    # The division makes up for what follows, as long as the scale is no smaller.
-    return tf.cond(
-        scale >= treatment.factor,
-        lambda: all_finite(as_they_come()),
-        lambda: all_finite(enlarged()),
+        tensors = [grad for grad, _ in present]
+        return sum_of_squares_is_finite(divided(tensors, scale, [owner for _, owner in present]))
+    return all_within(
+        [Bounded(grad, _limit(variable, treatment)) for grad, variable in present], scale
     )
 
 
-def _at_its_largest(grad: Any, variable: Any, scale: Any, factor: float) -> Any:
-    if _overwrites(variable):
-        return grad
-    if isinstance(grad, tf.IndexedSlices):
-        shape = tf.constant(tuple(variable.shape), grad.indices.dtype)
-        grad = tf.IndexedSlices(grad.values, grad.indices, shape)
-    largest = divided_by(grad, scale / factor)
-    # The inner optimizer casts to the variable's dtype, and half overflows early.
-    return tf.cast(largest, variable.dtype) if _is_stored_in_half(variable) else largest
+def _limit(variable: Any, treatment: Treatment) -> float:
+    """The largest value that survives the variable's dtype, and what is done to it there."""
+    name = tf.as_dtype(variable.dtype).name
+    kind = format_of("float32" if name == "float64" else name)
+    # The cast to the variable's dtype rounds, so half a step more than its largest survives.
+    step = kind.largest / (2 - kind.epsilon) * kind.epsilon
+    largest = kind.largest if name in ("float32", "float64") else kind.largest + step / 2.001
+    if treatment.is_squared:
+        largest = float(np.sqrt(kind.largest))
+    return largest / treatment.factor
 
 
-def _is_stored_in_half(variable: Any) -> bool:
-    return is_half(tf.as_dtype(variable.dtype).name)
+def _with_shape(grad: Any, variable: Any) -> Any:
+    if not isinstance(grad, tf.IndexedSlices):
+        return tf.convert_to_tensor(grad)
+    shape = tf.constant(tuple(variable.shape), grad.indices.dtype)
+    return tf.IndexedSlices(grad.values, grad.indices, shape)
 
 
 def _overwrites(variable: Any) -> bool:

@@ -66,9 +66,10 @@ class Ledger:
                 self.raise_if_stuck()
         elif limit is not None:
             count = rule.Counters(*tf.unstack(after.counters)).skipped_in_a_row
-            # An error stops whatever has not run yet: state comes first.
-            earlier = tf.compat.v1.get_default_graph().get_operations()
-            with tf.control_dependencies(earlier):
+            # An error stops whatever has not run yet: state comes first. To wait for
+            # more than state would keep alive what nobody asked to compute.
+            operations = tf.compat.v1.get_default_graph().get_operations()
+            with tf.control_dependencies([one for one in operations if one.op_def.is_stateful]):
                 # The operation itself: `tf.debugging.Assert` adds a condition.
                 tf.raw_ops.Assert(
                     condition=count < limit, data=[count, _STUCK[0], after.scale, _STUCK[1]]

@@ -10,12 +10,11 @@ import tensorflow as tf
 
 from tf_amp_kit.precision.loss_scaling.advice import Advice
 from tf_amp_kit.precision.loss_scaling.agreement import decide_together
-from tf_amp_kit.precision.loss_scaling.finite import all_finite
+from tf_amp_kit.precision.loss_scaling.finite import infinite_as_nan
 from tf_amp_kit.precision.loss_scaling.gradients import are_applicable, divided, treatment_by
 from tf_amp_kit.precision.loss_scaling.settings import DYNAMIC, ScaleSettings, settings_of_keras
 from tf_amp_kit.precision.loss_scaling.shadows import Protection, Shadows, flattened, variables_of
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
-from tf_amp_kit.precision.loss_scaling.verdict import PendingVerdict
 from tf_amp_kit.precision.loss_scaling.wrapper import WrapsOptimizer, without_autograph
 
 __all__ = ["LossScaleOptimizer"]
@@ -43,12 +42,12 @@ class LossScaleOptimizer(WrapsOptimizer):
         give back what the forward pass updated     # see protect()
         skips = skips + 1;  good = 0
         if skips >= hysteresis:  scale = scale * backoff_factor
-        if skips >= max_consecutive_skips:  raise TrainingStuckError
+        if skips >= max_consecutive_skips:  raise     # see apply()
     scale = min(max(scale, min_scale), max_scale)
     ```
 
-    A skipped step changes no weight, slot, accumulated gradient or moving
-    average, and no statistic that is protected. Use it in `compile`, in `fit`
+    A skipped step changes no weight, slot, accumulated gradient or average of
+    weights, and no statistic that is protected. Use it in `compile`, in `fit`
     under a distribution strategy (made inside its scope, like every optimizer),
     or in a loop of your own:
 
@@ -59,7 +58,7 @@ class LossScaleOptimizer(WrapsOptimizer):
     model.fit(dataset, callbacks=[AmpMonitor()])    # protects, logs, warns
     ```
 
-    `jit_compile=True` keeps a step from raising: `AmpMonitor` does it later.
+    Compiled by XLA, as `fit` is on a GPU, a step cannot raise: `AmpMonitor` does.
 
     Args:
         inner_optimizer: Makes the steps. Its hyper-parameters are read and
@@ -127,7 +126,6 @@ class LossScaleOptimizer(WrapsOptimizer):
         super().__init__(inner_optimizer, settings, name)
         self._strategy = tf.distribute.get_strategy()
         self._shadows = Shadows()
-        self._pending_verdict = PendingVerdict()
         self._advice = Advice()
 
     @without_autograph
@@ -149,8 +147,8 @@ class LossScaleOptimizer(WrapsOptimizer):
     def unscale(self, grads: Sequence[Any]) -> list[Any]:
         """Divides gradients of a scaled loss by the scale: to look at, or to clip.
 
-        Pass the result on to `apply_unscaled`. Whether a gradient was infinite
-        is remembered until then, so that clipping cannot hide it.
+        Pass the result on to `apply_unscaled`. Infinite elements come as NaN:
+        clipping by value would make ordinary numbers of them, and hide them.
 
         Args:
             grads: Tensors, `tf.IndexedSlices` or None.
@@ -159,9 +157,7 @@ class LossScaleOptimizer(WrapsOptimizer):
             A list of the same kinds, in float32 or float64.
         """
         self._advice.check_that_a_loss_was_scaled()
-        grads = list(grads)
-        self._pending_verdict.add(all_finite([grad for grad in grads if grad is not None]))
-        return divided(grads, self.ledger.scale())
+        return [infinite_as_nan(grad) for grad in divided(grads, self.ledger.scale())]
 
     @without_autograph
     def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
@@ -182,7 +178,6 @@ class LossScaleOptimizer(WrapsOptimizer):
                 cannot agree.
         """
         self._advice.check_that_a_loss_was_scaled()
-        self._pending_verdict.drop()
         self._step(list(grads), trainable_variables, is_scaled=True)
 
     @without_autograph
@@ -231,13 +226,12 @@ class LossScaleOptimizer(WrapsOptimizer):
         self._advice.note_that_state_is_cared_for()
         named = flattened(targets)
         variables = [one for target in named for one in variables_of(target)]
-        is_news = any(variable not in self._shadows for variable in variables)
         with tf.init_scope(), self._strategy.scope():
-            self._shadows.add(variables, self._strategy)
+            num_new = self._shadows.add(variables, self._strategy)
             self._shadows.refresh(self._strategy)
-        if is_news:
+        if num_new:
             self._advice.check_that_steps_are_traced_anew(self, named)
-        return self._shadows.summary()
+        return self._shadows.summary(num_new)
 
     def loss_scale_state(self) -> LossScaleState:
         """Reads the scale and the counts; waits for the device, so not every step.
@@ -275,17 +269,13 @@ class LossScaleOptimizer(WrapsOptimizer):
         self._advice.check_that_state_is_protected(self, self._shadows)
         inner = self.inner_optimizer
         treatment = treatment_by(inner, tf.distribute.get_strategy().num_replicas_in_sync)
-        smallest_scale = self.ledger.settings.bounds[0] if is_scaled else 1.0
 
         def accept(values: Any) -> Any:
-            grads, scale, was_finite = values
-            applicable = are_applicable(
-                grads, variables, scale=scale, smallest_scale=smallest_scale, treatment=treatment
-            )
-            return tf.logical_and(was_finite, applicable)
+            grads, scale = values
+            return are_applicable(grads, variables, scale, treatment)
 
         def apply(values: Any) -> None:
-            grads, scale, _ = values
+            grads, scale = values
             inner.apply(divided(grads, scale, variables) if is_scaled else grads, variables)
 
         def settle(strategy: Any, is_applied: Any) -> None:
@@ -293,5 +283,4 @@ class LossScaleOptimizer(WrapsOptimizer):
             self.ledger.record(is_applied)
 
         scale = self.ledger.scale() if is_scaled else tf.constant(1.0)
-        values = (grads, scale, self._pending_verdict.take())
-        decide_together(values, accept=accept, apply=apply, settle=settle)
+        decide_together((grads, scale), accept=accept, apply=apply, settle=settle)

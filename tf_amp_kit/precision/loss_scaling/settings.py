@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any, Final
@@ -28,8 +27,8 @@ class ScaleSettings:
         growth_factor: What the scale is multiplied by to raise it; above 1.
         backoff_factor: What it is multiplied by to lower it; between 0 and 1.
         growth_interval: Applied steps in a row before the scale is raised.
-        min_scale: The scale never goes below. At 1 the gradients of a float16
-            model are no larger than without scaling: lower cannot help.
+        min_scale: The scale never goes below. At 1 gradients are what they are
+            without scaling; if those overflow, average the loss, or go lower.
         max_scale: The scale never goes above. At 2**24, gradients down to
             4e-15 survive in float16.
         hysteresis: Skipped steps in a row that it takes to lower the scale.
@@ -64,8 +63,8 @@ class ScaleSettings:
             )
         for name in ("initial_scale", "min_scale", "max_scale"):
             self._check_real(name, _FLOAT32.smallest_normal, _FLOAT32.largest)
-        self._check_real("growth_factor", math.nextafter(1.0, 2.0), _FLOAT32.largest)
-        self._check_real("backoff_factor", _FLOAT32.smallest_normal, math.nextafter(1.0, 0.0))
+        self._check_real("growth_factor", 1.0 + _FLOAT32.epsilon, _FLOAT32.largest)
+        self._check_real("backoff_factor", _FLOAT32.smallest_normal, 1.0 - _FLOAT32.epsilon)
         self._check_count("growth_interval")
         self._check_count("hysteresis")
         if self.max_consecutive_skips is not None:
@@ -99,7 +98,7 @@ class ScaleSettings:
         is_real = isinstance(value, Real) and not isinstance(value, bool)
         if not is_real or not lowest <= float(value) <= highest:
             raise OptimizerError(
-                f"Expected a number from {lowest:.6g} to {highest:.6g} as {name}. "
+                f"Expected a number from {lowest:.8g} to {highest:.8g} as {name}. "
                 f"Received: {name}={value!r}."
             )
         # NumPy's scalars too become what a config can keep.

@@ -54,21 +54,23 @@ class Shadows:
     def __contains__(self, variable: object) -> bool:
         return id(variable) in self._shadows
 
-    def summary(self) -> Protection:
+    def summary(self, num_new: int) -> Protection:
         """Tells how much is protected."""
         sizes = [
             int(shadow.copy.shape.num_elements()) * shadow.copy.dtype.size
             for shadow in self._shadows.values()
         ]
-        return Protection(len(sizes), sum(sizes))
+        return Protection(len(sizes), sum(sizes), num_new)
 
-    def add(self, variables: Iterable[Any], strategy: Any) -> None:
-        """Takes variables on, with their present values."""
+    def add(self, variables: Iterable[Any], strategy: Any) -> int:
+        """Takes variables on, and returns how many are new; their values come later."""
+        num_before = len(self._shadows)
         for variable in variables:
             shadow = _shared.get(id(variable))
             if shadow is None:
                 shadow = _shared[id(variable)] = _Shadow(variable, strategy)
             self._shadows[id(variable)] = shadow
+        return len(self._shadows) - num_before
 
     def refresh(self, strategy: Any) -> None:
         """Copies the variables' present values; in cross-replica context."""
@@ -99,10 +101,17 @@ class Protection:
     Args:
         num_variables: Variables that have a shadow.
         size_bytes: Memory of the shadows, on each replica.
+        num_new: Variables that had none before.
+
+    Example:
+
+    >>> print(Protection(106, 212_480))
+    106 variables protected, 212480 bytes of copies
     """
 
     num_variables: int
     size_bytes: int
+    num_new: int = 0
 
     def __str__(self) -> str:
         return f"{self.num_variables} variables protected, {self.size_bytes} bytes of copies"

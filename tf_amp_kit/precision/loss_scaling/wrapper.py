@@ -31,8 +31,8 @@ _WAYS_OUT: Final = {
 # Keras's names of settings, which nothing looks at later.
 _FIXED: Final = frozenset({"initial_scale", "dynamic_growth_steps"})
 
-# In every optimizer, and yet each one's own.
-_OWN: Final = frozenset({"name", "built"})
+# Each optimizer's own, though an inner one may use the names too.
+_OWN: Final = frozenset({"name", "built", "inner_optimizer"}) | _FIXED
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -219,8 +219,9 @@ def _fits(store: Any, variables: Sequence[Any]) -> bool:
     """Tells whether a store has just these variables, as far as shapes and dtypes tell."""
     if len(store.keys()) != len(variables):
         return False
-    values = [np.asarray(store[str(position)]) for position in range(len(variables))]
+    values = [store[str(position)] for position in range(len(variables))]
     return all(
-        value.shape == tuple(variable.shape) and value.dtype.kind == np.dtype(variable.dtype).kind
+        tuple(value.shape) == tuple(variable.shape)
+        and value.dtype.kind == np.dtype(variable.dtype).kind
         for value, variable in zip(values, variables, strict=True)
     )
