@@ -80,16 +80,15 @@ def test_evaluate_and_predict_count_no_steps() -> None:
     assert model.optimizer.loss_scale_state() == amp.LossScaleState(2.0**15, applied_steps=1)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "float16"])
-def test_small_gradients_move_the_weights_in_half_precision(policy: str) -> None:
-    keras.config.set_dtype_policy(policy)
+def test_gradients_too_small_for_float16_move_the_weights() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
     moved = []
-    for optimizer in (keras.optimizers.SGD(6e4), scaled(keras.optimizers.SGD(6e4))):
+    for optimizer in (keras.optimizers.SGD(1e7), scaled(keras.optimizers.SGD(1e7))):
         model = model_of(optimizer, loss_weights=1e-9, auto_scale_loss=False)
         before = bits(model)
         fit(model, GOOD / 16)
         moved.append(bits(model) != before)
-        assert all(np.isfinite(weight.astype(np.float32)).all() for weight in model.get_weights())
+        assert all(np.isfinite(weight).all() for weight in model.get_weights())
     assert moved == [False, True]
 
 
