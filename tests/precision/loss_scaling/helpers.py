@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf_amp_kit as amp
+from tf_amp_kit.precision.loss_scaling.finite import Bounded, all_within
 
 INF, NAN = float("inf"), float("nan")
 
@@ -24,6 +25,12 @@ in_each_mode = pytest.mark.parametrize("mode", MODES)
 def in_mode(function: Callable[..., Any], mode: str) -> Callable[..., Any]:
     """Compiles a function as a mode says."""
     return function if mode == "eager" else tf.function(function, jit_compile=mode == "jit")
+
+
+def all_finite(tensors: Iterable[Any]) -> Any:
+    """Asks for elements up to the largest of float32: for finite ones, that is."""
+    largest = float(np.finfo(np.float32).max)
+    return all_within([Bounded(one, largest) for one in tensors], tf.constant(1.0))
 
 
 def variable(*values: float, dtype: str = "float32", **kwargs: Any) -> keras.Variable:

@@ -10,8 +10,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.precision.loss_scaling.helpers import HUGE, INF, MODES, NAN, constant, in_mode
-from tf_amp_kit.precision.loss_scaling.finite import all_finite, global_norm_is_finite
+from tests.precision.loss_scaling.helpers import (
+    HUGE,
+    INF,
+    MODES,
+    NAN,
+    all_finite,
+    constant,
+    in_mode,
+)
+from tf_amp_kit.precision.loss_scaling.finite import sum_of_squares_is_finite
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -123,7 +131,7 @@ def test_empty_tensors_are_finite_and_hide_nothing(check: Check) -> None:
 
 
 def test_no_tensors_at_all_are_finite() -> None:
-    assert all_finite([]) and global_norm_is_finite([])
+    assert all_finite([]) and sum_of_squares_is_finite([])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -143,9 +151,30 @@ def test_a_bad_element_of_a_large_tensor_is_seen(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_global_norm_is_finite_if_the_sum_of_squares_is(mode: str) -> None:
-    function = in_mode(lambda *tensors: global_norm_is_finite(list(tensors)), mode)
+    function = in_mode(lambda *tensors: sum_of_squares_is_finite(list(tensors)), mode)
     # 1.3e19 squared is 1.69e38: two of them fit in float32, three do not.
     cases = [(0.0, 0.0), (1.3e19, 1.0), (1.3e19, 1.3e19), (1.9e19, 0.0), (INF, 0.0), (1.0, NAN)]
     verdicts = [bool(function(constant(a), constant(b))) for a, b in cases]
     assert verdicts == [True, True, True, False, False, False]
     assert not function(constant(1.3e19, -1.3e19), constant(1.3e19))
+
+
+def of_a_sum(table: Any) -> Any:
+    return tf.reduce_sum(table, 0)
+
+
+def of_a_product(table: Any) -> Any:
+    return tf.matmul(tf.ones((1, table.shape[0])), table)
+
+
+def of_a_cast(table: Any) -> Any:
+    return tf.cast(table, tf.float16)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("gradient", [of_a_sum, of_a_product, of_a_cast])
+def test_infinities_that_arise_where_they_are_looked_at_are_seen(gradient: Any, mode: str) -> None:
+    # Infinite and minus infinite by columns; XLA could add up all at once, to zero.
+    table = tf.constant([[2e38, -2e38], [2e38, -2e38]])
+    function = in_mode(lambda table: all_finite([gradient(table)]), mode)
+    assert not function(table)

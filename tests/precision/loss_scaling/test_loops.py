@@ -152,3 +152,16 @@ def test_native_variables_are_trained_as_well() -> None:
     optimizer.apply([constant(8.0)], [weight])
     optimizer.apply([constant(NAN)], [weight])
     assert weight.numpy() == [0.0]
+
+
+def test_a_step_that_was_traced_before_can_be_compiled_into_another_function() -> None:
+    optimizer, weight = scaled(), variable(1.0)
+    optimizer.build([weight])
+
+    @tf.function
+    def step(grad: Any) -> None:
+        optimizer.apply([grad], [weight])
+
+    step(constant(0.0))
+    tf.function(step, jit_compile=True)(constant(2.0**15))
+    assert weight.numpy() == [0.0]

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.precision.loss_scaling.helpers import HUGE, bits, constant, in_each_mode, in_mode, scaled
+from tests.precision.loss_scaling.helpers import (
+    HUGE,
+    bits,
+    constant,
+    in_each_mode,
+    in_mode,
+    scaled,
+    variable,
+)
 
 SGD = keras.optimizers.SGD
 
@@ -139,4 +147,27 @@ def test_a_sparse_gradient_overflows_where_a_row_does() -> None:
         return optimizer.loss_scale_state().skipped_steps
 
     assert [step([0, 1]), step([2, 2])] == [0, 1]
+    assert np.isfinite(weight.numpy()).all()
+
+
+@in_each_mode
+@pytest.mark.parametrize("name", ["Adam", "RMSprop", "Adagrad", "Adadelta", "Adafactor", "Nadam"])
+def test_a_gradient_with_an_infinite_square_ruins_no_second_moment(name: str, mode: str) -> None:
+    # 2e19 squared is 4e38, more than float32 has; 1e19 squared is 1e38.
+    inner = getattr(keras.optimizers, name)(1e-3)
+    optimizer, weight = scaled(inner, initial_scale=1, max_scale=1), variable(1.0, 1.0)
+    optimizer.build([weight])
+    step = in_mode(lambda grad: optimizer.apply([grad], [weight]), mode)
+    for large in (1e19, 2e19, 1e19):
+        step(constant(large, 1.0))
+    assert optimizer.loss_scale_state().skipped_steps == 1
+    assert np.isfinite([one.numpy() for one in inner.variables[2:] if one.shape == (2,)]).all()
+    assert np.isfinite(weight.numpy()).all()
+
+
+@pytest.mark.parametrize("inner", [{"clipvalue": 1.0}, {"clipnorm": 1.0}])
+def test_an_infinite_square_is_none_after_clipping(inner: dict[str, float]) -> None:
+    optimizer, weight = scaled(keras.optimizers.Adam(**inner), initial_scale=1), variable(1.0)
+    optimizer.apply([constant(2e19)], [weight])
+    assert optimizer.loss_scale_state().applied_steps == 1
     assert np.isfinite(weight.numpy()).all()

@@ -32,7 +32,7 @@ def test_a_scale_that_float32_cannot_divide_by_is_refused(name: str, value: Any)
 
 @pytest.mark.parametrize("value", [1, 1.0, 0.5, 0, -2, NAN, INF, True, None, "2"])
 def test_a_growth_factor_must_be_above_1_and_finite(value: Any) -> None:
-    expected = "Expected a number from 1 to 3.40282e+38 as growth_factor. "
+    expected = "Expected a number above 1 as growth_factor. "
     with pytest.raises(
         amp.errors.OptimizerError, match=re.escape(f"{expected}Received: growth_factor={value!r}.")
     ):
@@ -41,7 +41,7 @@ def test_a_growth_factor_must_be_above_1_and_finite(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 1.0, 2.0, -0.5, NAN, INF, False, None, "0.5"])
 def test_a_backoff_factor_must_be_between_0_and_1(value: Any) -> None:
-    expected = "Expected a number from 1.17549e-38 to 1 as backoff_factor. "
+    expected = "Expected a number between 0 and 1 as backoff_factor. "
     with pytest.raises(
         amp.errors.OptimizerError, match=re.escape(f"{expected}Received: backoff_factor={value!r}.")
     ):

@@ -213,3 +213,15 @@ def test_copies_are_not_saved(tmp_path: Any) -> None:
         ]
         sizes.append((len(names), len(optimizer.variables)))
     assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("kind", [layers.LSTM, layers.GRU, layers.SimpleRNN])
+def test_the_states_of_a_stateful_rnn_are_given_back(kind: Any) -> None:
+    optimizer, recurrent = scaled(), kind(2, stateful=True)
+    model = keras.Sequential([keras.Input((2, 1), batch_size=4), recurrent, keras.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    optimizer.protect(model)
+    fit(model, GOOD[..., None])
+    before = bits(*keras.tree.flatten(recurrent.states))
+    fit(model, BAD[..., None])
+    assert bits(*keras.tree.flatten(recurrent.states)) == before

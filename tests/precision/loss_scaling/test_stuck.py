@@ -148,3 +148,17 @@ def test_a_compiled_step_counts_on_and_says_so_when_asked() -> None:
         step(constant(INF))
     with pytest.raises(amp.errors.TrainingStuckError, match=re.escape(MESSAGE)):
         optimizer.check_that_it_trains()
+
+
+def test_the_check_keeps_nothing_alive_that_nobody_asked_for() -> None:
+    optimizer, weight = scaled(), variable(1.0)
+    optimizer.build([weight])
+
+    @tf.function
+    def step(grad: Any) -> None:
+        tf.exp(grad)  # as the gradient of a first layer's inputs is, which nobody needs
+        optimizer.apply([grad], [weight])
+
+    operations = step.get_concrete_function(tf.TensorSpec((1,))).graph.get_operations()
+    check = next(one for one in operations if one.type == "Assert")
+    assert not {one.type for one in check.control_inputs} & {"Exp", "Cast", "Mul"}

@@ -48,7 +48,7 @@ def test_clipping_by_value_hides_no_bad_gradient(mode: str, bad: float) -> None:
 
     def step(grad: Any) -> None:
         grads = optimizer.unscale([grad])
-        grads = [tf.where(tf.math.is_nan(g), 0.0, tf.clip_by_value(g, -1.0, 1.0)) for g in grads]
+        grads = [tf.clip_by_value(grad, -1.0, 1.0) for grad in grads]
         optimizer.apply_unscaled(grads, [weight])
 
     step = in_mode(step, mode)
@@ -57,14 +57,6 @@ def test_clipping_by_value_hides_no_bad_gradient(mode: str, bad: float) -> None:
     assert bits(weight, optimizer) == before
     step(constant(1.0, 1.0))
     assert optimizer.loss_scale_state() == amp.LossScaleState(4.0, 1, 1, 0, 1)
-
-
-def test_a_verdict_is_used_up_by_one_step() -> None:
-    optimizer, weight = scaled(), variable(1.0)
-    optimizer.unscale([constant(INF)])
-    optimizer.apply_unscaled([constant(1.0)], [weight])
-    optimizer.apply_unscaled([constant(1.0)], [weight])
-    assert optimizer.loss_scale_state().applied_steps == 1
 
 
 def test_looking_at_bad_gradients_does_not_spoil_a_good_step() -> None:
@@ -77,7 +69,7 @@ def test_looking_at_bad_gradients_does_not_spoil_a_good_step() -> None:
 
 @in_each_mode
 @pytest.mark.parametrize("which", [0, 1])
-def test_no_verdict_is_lost_between_two_losses(mode: str, which: int) -> None:
+def test_no_infinity_is_hidden_between_two_losses(mode: str, which: int) -> None:
     optimizer, weight = scaled(), variable(1.0)
     optimizer.build([weight])
 
@@ -93,7 +85,7 @@ def test_no_verdict_is_lost_between_two_losses(mode: str, which: int) -> None:
     assert optimizer.loss_scale_state().skipped_steps == 1
 
 
-def test_no_verdict_is_lost_between_microbatches_of_one_traced_loop() -> None:
+def test_no_infinity_is_hidden_between_microbatches_of_one_traced_loop() -> None:
     optimizer, weight = scaled(), variable(1.0)
     optimizer.build([weight])
 
@@ -104,10 +96,11 @@ def test_no_verdict_is_lost_between_microbatches_of_one_traced_loop() -> None:
             total += tf.clip_by_value(optimizer.unscale([grad])[0], -1.0, 1.0)
         optimizer.apply_unscaled([total], [weight])
 
-    check_skips_or_refuses(lambda: step(tf.constant([[INF], [1.0]])), optimizer, weight)
+    step(tf.constant([[INF], [1.0]]))
+    assert (weight.numpy(), optimizer.loss_scale_state().skipped_steps) == ([1.0], 1)
 
 
-def test_no_verdict_is_lost_between_a_traced_function_and_an_eager_step() -> None:
+def test_no_infinity_is_hidden_between_a_traced_function_and_an_eager_step() -> None:
     optimizer, weight = scaled(), variable(1.0)
     optimizer.build([weight])
 
@@ -118,18 +111,8 @@ def test_no_verdict_is_lost_between_a_traced_function_and_an_eager_step() -> Non
     def step() -> None:
         optimizer.apply_unscaled([clipped(constant(INF))], [weight])
 
-    check_skips_or_refuses(step, optimizer, weight)
-
-
-def check_skips_or_refuses(step: Any, optimizer: amp.LossScaleOptimizer, weight: Any) -> None:
-    """Where a verdict cannot be handed over, an error is right, and silence is not."""
-    try:
-        step()
-    except Exception as error:  # autograph makes an exception of its own of another one
-        assert "What unscale() saw" in str(error)
-    else:
-        assert optimizer.loss_scale_state().skipped_steps == 1
-    assert weight.numpy() == [1.0]
+    step()
+    assert (weight.numpy(), optimizer.loss_scale_state().skipped_steps) == ([1.0], 1)
 
 
 @pytest.mark.parametrize("bad", [INF, NAN])

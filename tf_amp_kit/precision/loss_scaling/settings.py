@@ -63,8 +63,15 @@ class ScaleSettings:
             )
         for name in ("initial_scale", "min_scale", "max_scale"):
             self._check_real(name, _FLOAT32.smallest_normal, _FLOAT32.largest)
-        self._check_real("growth_factor", 1.0 + _FLOAT32.epsilon, _FLOAT32.largest)
-        self._check_real("backoff_factor", _FLOAT32.smallest_normal, 1.0 - _FLOAT32.epsilon)
+        self._check_real(
+            "growth_factor", 1.0 + _FLOAT32.epsilon, _FLOAT32.largest, "a number above 1"
+        )
+        self._check_real(
+            "backoff_factor",
+            _FLOAT32.smallest_normal,
+            1.0 - _FLOAT32.epsilon,
+            "a number between 0 and 1",
+        )
         self._check_count("growth_interval")
         self._check_count("hysteresis")
         if self.max_consecutive_skips is not None:
@@ -93,14 +100,12 @@ class ScaleSettings:
         """Gives the settings as plain values, as a config keeps them."""
         return asdict(self)
 
-    def _check_real(self, name: str, lowest: float, highest: float) -> None:
+    def _check_real(self, name: str, lowest: float, highest: float, what: str = "") -> None:
         value = getattr(self, name)
         is_real = isinstance(value, Real) and not isinstance(value, bool)
         if not is_real or not lowest <= float(value) <= highest:
-            raise OptimizerError(
-                f"Expected a number from {lowest:.8g} to {highest:.8g} as {name}. "
-                f"Received: {name}={value!r}."
-            )
+            what = what or f"a number from {lowest:.6g} to {highest:.6g}"
+            raise OptimizerError(f"Expected {what} as {name}. Received: {name}={value!r}.")
         # NumPy's scalars too become what a config can keep.
         object.__setattr__(self, name, float(value))
 

@@ -121,12 +121,15 @@ def own_state(layer: Any) -> list[Any]:
     """Lists a layer's own float variables that its forward pass may update.
 
     These are the ones created as not trainable. Weights of a frozen layer are
-    none of them: nothing but an optimizer would change those. One layer of
-    Keras's is different: SpectralNormalization writes the kernel, too.
+    none of them: nothing but an optimizer would change those. Two kinds of
+    Keras's layers are different: SpectralNormalization writes the kernel, too,
+    and stateful RNNs keep their states where no list of variables has them.
     """
     variables = _keras.own_non_trainable_variables(layer)
     if isinstance(layer, keras.layers.SpectralNormalization) and layer.built:
         variables.append(layer.kernel)
+    if isinstance(layer, keras.layers.RNN) and layer.stateful:
+        variables.extend(keras.tree.flatten(layer.states or ()))
     return [v for v in variables if is_float(keras.backend.standardize_dtype(v.dtype))]
 
 
