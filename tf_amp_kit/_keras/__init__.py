@@ -12,6 +12,7 @@ from tf_amp_kit._keras.graphs import (
     function_graph,
     functions_inlined,
     is_compiled_by_xla,
+    may_be_written,
     trace_to_graph,
 )
 from tf_amp_kit._keras.kernels import onednn_accepts, onednn_is_enabled, registered_kernels
@@ -51,6 +52,7 @@ __all__ = [
     "is_only_inferring_shapes",
     "kind_of_keras_code",
     "losses_restored",
+    "may_be_written",
     "onednn_accepts",
     "onednn_is_enabled",
     "own_non_trainable_variables",

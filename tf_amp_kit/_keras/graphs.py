@@ -124,3 +124,23 @@ def is_compiled_by_xla() -> bool:
     if tf.executing_eagerly():
         return False
     return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+def may_be_written(variable: Any) -> bool:
+    """Tells whether the graph being traced may have written a variable by now.
+
+    Uses `FuncGraph.captures`, of a class that has no public name. Outside of a
+    graph nobody knows, and the answer is yes.
+
+    Args:
+        variable: A `tf.Variable`, distributed or not.
+    """
+    if tf.executing_eagerly():
+        return True
+    handles = [one.handle for one in getattr(variable, "values", (variable,))]
+    return any(
+        consumer.type != "ReadVariableOp"
+        for outside, inside in tf.compat.v1.get_default_graph().captures
+        if any(outside is handle for handle in handles)
+        for consumer in inside.consumers()
+    )

@@ -118,7 +118,7 @@ def test_batch_renormalization_and_shared_layers_are_given_back() -> None:
     outputs = layers.Dense(1)(layers.Add()([shared(inputs), shared(layers.Dense(2)(inputs))]))
     model, optimizer = keras.Model(inputs, outputs), scaled()
     model.compile(optimizer, "mse")
-    assert optimizer.protect(model) == optimizer.protect(model)
+    assert [optimizer.protect(model).num_new for _ in range(2)] == [2, 0]
     fit(model, GOOD)
     before = bits(model, optimizer)
     fit(model, BAD)
@@ -225,3 +225,23 @@ def test_the_states_of_a_stateful_rnn_are_given_back(kind: Any) -> None:
     before = bits(*keras.tree.flatten(recurrent.states))
     fit(model, BAD[..., None])
     assert bits(*keras.tree.flatten(recurrent.states)) == before
+
+
+def test_a_variable_of_tensorflow_in_a_layer_is_given_back() -> None:
+    class Largest(keras.layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.largest = tf.Variable(0.0, trainable=False)
+
+        def call(self, inputs: Any) -> Any:
+            self.largest.assign(tf.reduce_max(inputs))
+            return inputs
+
+    optimizer, layer = scaled(), Largest()
+    model = model_with(layer)
+    model.compile(optimizer, "mse")
+    optimizer.protect(model)
+    fit(model, GOOD)
+    before = bits(layer.largest)
+    fit(model, BAD)
+    assert bits(layer.largest) == before

@@ -211,7 +211,8 @@ class LossScaleOptimizer(WrapsOptimizer):
         variables are copied after each applied step, and put back after each
         skipped one. The copies take their size once more, on each replica; no
         file keeps them, and optimizers share them. Call it before the first
-        step, and again whenever you loaded or changed the variables yourself.
+        step, and again whenever you loaded or changed the variables yourself;
+        run eagerly, also if your train step changes them after the optimizer.
 
         Args:
             *targets: Built models or layers, of which the float variables count

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import ModelError
 from tf_amp_kit.formats import is_float
-from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.paths import LayerPaths, held_by
 
 __all__ = ["Protection", "Shadows", "flattened", "own_state", "variables_of"]
 
@@ -91,7 +91,12 @@ class Shadows:
             shadow.assign(kept)
 
         for one in self._shadows.values():
-            strategy.extended.update(_native(one.variable), agree, args=(one.copy,), group=False)
+            variable = _native(one.variable)
+            # What the step did not write needs nothing back. To give it what was
+            # there after the last step would undo what came between, such as
+            # what a train step updates after the optimizer.
+            if _keras.may_be_written(variable):
+                strategy.extended.update(variable, agree, args=(one.copy,), group=False)
 
 
 @dataclass(frozen=True)
@@ -126,11 +131,14 @@ def own_state(layer: Any) -> list[Any]:
     and stateful RNNs keep their states where no list of variables has them.
     """
     variables = _keras.own_non_trainable_variables(layer)
+    # Variables of TensorFlow itself, which no list of Keras's has.
+    held = [value for _, value in held_by(layer) if isinstance(value, tf.Variable)]
+    variables.extend(one for one in held if not one.trainable)
     if isinstance(layer, keras.layers.SpectralNormalization) and layer.built:
         variables.append(layer.kernel)
     if isinstance(layer, keras.layers.RNN) and layer.stateful:
         variables.extend(keras.tree.flatten(layer.states or ()))
-    return [v for v in variables if is_float(keras.backend.standardize_dtype(v.dtype))]
+    return [v for v in variables if is_float(tf.as_dtype(v.dtype).name)]
 
 
 def flattened(targets: Iterable[Any]) -> list[Any]:
