@@ -165,3 +165,9 @@ def test_a_step_that_was_traced_before_can_be_compiled_into_another_function() -
     step(constant(0.0))
     tf.function(step, jit_compile=True)(constant(2.0**15))
     assert weight.numpy() == [0.0]
+
+
+def test_gradients_may_be_lists_and_arrays() -> None:
+    optimizer, pair = scaled(initial_scale=2), (variable(1.0, 1.0), variable(1.0, 1.0))
+    optimizer.apply([[2.0, 4.0], np.array([2.0, 4.0], np.float32)], pair)
+    assert [one.numpy().tolist() for one in pair] == [[0.0, -1.0]] * 2

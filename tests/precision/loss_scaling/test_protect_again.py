@@ -88,6 +88,18 @@ def test_loaded_weights_are_not_undone_by_a_skip(tmp_path: Any, is_warm: bool) -
     assert bits(*model.non_trainable_variables) == loaded
 
 
+def test_weights_loaded_between_protection_and_the_first_step_are_kept(tmp_path: Any) -> None:
+    donor = model_of(scaled())
+    loaded = change(donor)
+    donor.save_weights(tmp_path / "donor.weights.h5")
+    optimizer = scaled()
+    model = model_of(optimizer)
+    optimizer.protect(model)
+    model.load_weights(tmp_path / "donor.weights.h5")
+    fit(model, BAD)
+    assert bits(*model.non_trainable_variables) == loaded
+
+
 def test_an_annealed_variable_is_not_undone_by_a_skip() -> None:
     class Annealed(keras.layers.Layer):
         def build(self, shape: Any) -> None:

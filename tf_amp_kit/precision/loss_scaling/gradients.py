@@ -18,7 +18,7 @@ from tf_amp_kit.precision.loss_scaling.finite import (
     sum_of_squares_is_finite,
 )
 
-__all__ = ["Treatment", "are_applicable", "divided", "treatment_by"]
+__all__ = ["Treatment", "are_applicable", "as_gradients", "divided", "treatment_by"]
 
 # Those of Keras's optimizers that keep no average of squares.
 _WITHOUT_SQUARES: Final = (
@@ -26,6 +26,10 @@ _WITHOUT_SQUARES: Final = (
     keras.optimizers.Lion,
     keras.optimizers.Adamax,
 )
+
+
+# What is clipped to less squares to less than float32 has at most, 3e38.
+_SMALL_SQUARE: Final = 1e19
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,20 @@ def treatment_by(optimizer: Any, num_replicas: int) -> Treatment:
     return Treatment(
         factor=clipnorm * num_steps * num_replicas,
         is_squared=any(
-            not isinstance(one, _WITHOUT_SQUARES) and not (one.clipnorm or one.clipvalue)
+            not isinstance(one, _WITHOUT_SQUARES)
+            and not 0 < (one.clipnorm or one.clipvalue or 0) < _SMALL_SQUARE
             for one in optimizers
         ),
         clips_global_norm=any(one.global_clipnorm for one in optimizers),
     )
+
+
+def as_gradients(grads: Sequence[Any]) -> list[Any]:
+    """Makes tensors of whatever else stands for gradients; leaves slices and None."""
+    return [
+        grad if grad is None or isinstance(grad, tf.IndexedSlices) else tf.convert_to_tensor(grad)
+        for grad in grads
+    ]
 
 
 def divided(grads: Sequence[Any], scale: Any, variables: Sequence[Any] | None = None) -> list[Any]:
@@ -128,7 +141,7 @@ def _limit(variable: Any, treatment: Treatment) -> float:
 
 def _with_shape(grad: Any, variable: Any) -> Any:
     if not isinstance(grad, tf.IndexedSlices):
-        return tf.convert_to_tensor(grad)
+        return grad
     shape = tf.constant(tuple(variable.shape), grad.indices.dtype)
     return tf.IndexedSlices(grad.values, grad.indices, shape)
 

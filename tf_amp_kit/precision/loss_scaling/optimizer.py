@@ -11,7 +11,12 @@ import tensorflow as tf
 from tf_amp_kit.precision.loss_scaling.advice import Advice
 from tf_amp_kit.precision.loss_scaling.agreement import decide_together
 from tf_amp_kit.precision.loss_scaling.finite import infinite_as_nan
-from tf_amp_kit.precision.loss_scaling.gradients import are_applicable, divided, treatment_by
+from tf_amp_kit.precision.loss_scaling.gradients import (
+    are_applicable,
+    as_gradients,
+    divided,
+    treatment_by,
+)
 from tf_amp_kit.precision.loss_scaling.settings import DYNAMIC, ScaleSettings, settings_of_keras
 from tf_amp_kit.precision.loss_scaling.shadows import Protection, Shadows, flattened, variables_of
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
@@ -157,7 +162,8 @@ class LossScaleOptimizer(WrapsOptimizer):
             A list of the same kinds, in float32 or float64.
         """
         self._advice.check_that_a_loss_was_scaled()
-        return [infinite_as_nan(grad) for grad in divided(grads, self.ledger.scale())]
+        true_grads = divided(as_gradients(grads), self.ledger.scale())
+        return [infinite_as_nan(grad) for grad in true_grads]
 
     @without_autograph
     def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
@@ -178,7 +184,7 @@ class LossScaleOptimizer(WrapsOptimizer):
                 cannot agree.
         """
         self._advice.check_that_a_loss_was_scaled()
-        self._step(list(grads), trainable_variables, is_scaled=True)
+        self._step(as_gradients(grads), trainable_variables, is_scaled=True)
 
     @without_autograph
     def apply_unscaled(
@@ -195,7 +201,7 @@ class LossScaleOptimizer(WrapsOptimizer):
         Raises:
             AmpError: As in `apply`.
         """
-        self._step(list(grads), trainable_variables, is_scaled=False)
+        self._step(as_gradients(grads), trainable_variables, is_scaled=False)
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> Any:
         """Applies pairs of a gradient and a variable; returns the inner one's iterations."""

@@ -85,6 +85,13 @@ class Shadows:
                 step, or the shadow.
         """
 
+        is_being_traced = not tf.executing_eagerly()
+        with tf.init_scope():
+            # While a step is traced nothing of it has run, so what is there now is
+            # what was there before it, whoever loaded it meanwhile.
+            if is_being_traced and tf.executing_eagerly():
+                self.refresh(strategy)
+
         def agree(variable: Any, shadow: Any) -> None:
             kept = tf.where(is_applied, variable, shadow)
             variable.assign(kept)
