@@ -171,3 +171,16 @@ def test_an_infinite_square_is_none_after_clipping(inner: dict[str, float]) -> N
     optimizer.apply([constant(2e19)], [weight])
     assert optimizer.loss_scale_state().applied_steps == 1
     assert np.isfinite(weight.numpy()).all()
+
+
+NAMES = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Nadam", "Lamb", "Lion", "Muon")
+# Each adds up gradients or their squares in a way of its own.
+NAMES = (*NAMES, "Adafactor", "Adamax", "Ftrl")
+KEPT = [name for name in NAMES if hasattr(keras.optimizers, name)]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_near_overflow_no_gradients_ruin_the_weights_of_any_optimizer(name: str) -> None:
+    inner = getattr(keras.optimizers, name)
+    for grads in ([1e18, 1.8e19, 1.8e19, -1.8e19, 1.0, 1.0], [HUGE, 1.0, HUGE, -HUGE, 1.0, 1.0]):
+        outcome(inner(1e-3), *grads, **at_scale(1.0))
