@@ -62,7 +62,7 @@ class Advice:
         exposed = [] if model is None else _exposed_layers(model, shadows)
         if exposed:
             count = "1 layer keeps" if len(exposed) == 1 else f"{len(exposed)} layers keep"
-            more = ", ..." if len(exposed) > _NUM_EXAMPLES else ""
+            more = " and more" if len(exposed) > _NUM_EXAMPLES else ""
             _warn(
                 f"{count} moving statistics, which a skipped step leaves as the bad batch made "
                 f"them: {', '.join(exposed[:_NUM_EXAMPLES])}{more}. Pass "

@@ -154,11 +154,14 @@ def _is_within(grad: Any, limit: float, scale: Any) -> Any:
     if isinstance(grad, tf.IndexedSlices):
         values = divided_by(grad.values, scale)
         rows = tf.math.unsorted_segment_sum(values, grad.indices, grad.dense_shape[0])
-        return tf.reduce_all(tf.abs(rows) <= tf.cast(limit, rows.dtype))
-    wide = _widened(grad)
-    if wide.dtype == tf.float64:
-        return tf.reduce_all(tf.math.is_finite(wide))
-    return tf.reduce_all(tf.abs(wide) <= _bound(limit, scale, grad))
+        return _all_at_most(rows, limit)
+    return _all_at_most(_widened(grad), _bound(limit, scale, grad))
+
+
+def _all_at_most(values: Any, bound: Any) -> Any:
+    if values.dtype == tf.float64:  # no bound of float32's is one of float64's
+        return tf.reduce_all(tf.math.is_finite(values))
+    return tf.reduce_all(tf.abs(values) <= bound)
 
 
 def _values(grad: Any) -> Any:

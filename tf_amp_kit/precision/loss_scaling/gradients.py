@@ -20,16 +20,11 @@ from tf_amp_kit.precision.loss_scaling.finite import (
 
 __all__ = ["Treatment", "are_applicable", "as_gradients", "divided", "treatment_by"]
 
-# Those of Keras's optimizers that keep no average of squares.
-_WITHOUT_SQUARES: Final = (
-    keras.optimizers.SGD,
-    keras.optimizers.Lion,
-    keras.optimizers.Adamax,
-)
+# How many squares a second moment may add up: those of steps, or of a row.
+_NUM_SQUARES: Final = 1024
 
-
-# What is clipped to less squares to less than float32 has at most, 3e38.
-_SMALL_SQUARE: Final = 1e19
+# What is clipped to less than this has squares far below the largest, 3e38.
+_SMALL: Final = 1e17
 
 
 @dataclass(frozen=True)
@@ -39,8 +34,8 @@ class Treatment:
     Args:
         factor: How many gradients are added up, over replicas and accumulated
             steps, or by how much one is multiplied; at least 1.
-        is_squared: Whether elements are squared, as for Adam's second moment. An
-            infinite square is NaN a step later.
+        is_squared: Whether elements may be squared, as for Adam's second moment:
+            by every optimizer but SGD. An infinite square is NaN a step later.
         clips_global_norm: Whether the squares of all gradients are added up.
     """
 
@@ -61,8 +56,8 @@ def treatment_by(optimizer: Any, num_replicas: int) -> Treatment:
     return Treatment(
         factor=clipnorm * num_steps * num_replicas,
         is_squared=any(
-            not isinstance(one, _WITHOUT_SQUARES)
-            and not 0 < (one.clipnorm or one.clipvalue or 0) < _SMALL_SQUARE
+            not isinstance(one, keras.optimizers.SGD)
+            and not 0 < (one.clipnorm or one.clipvalue or 0) < _SMALL
             for one in optimizers
         ),
         clips_global_norm=any(one.global_clipnorm for one in optimizers),
@@ -135,7 +130,7 @@ def _limit(variable: Any, treatment: Treatment) -> float:
     step = kind.largest / (2 - kind.epsilon) * kind.epsilon
     largest = kind.largest if name in ("float32", "float64") else kind.largest + step / 2.001
     if treatment.is_squared:
-        largest = float(np.sqrt(kind.largest))
+        largest = float(np.sqrt(kind.largest / _NUM_SQUARES))
     return largest / treatment.factor
 
 
