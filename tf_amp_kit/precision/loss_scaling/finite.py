@@ -62,10 +62,9 @@ def all_within(gradients: Sequence[Bounded], scale: Any) -> Any:
     # XLA makes one loop of all three operations, and a branch costs more than it saves.
     if _keras.is_compiled_by_xla():
         return ask_each()
-    least = tf.reduce_min([_bound(limit, scale, grad) for grad, limit in gradients])
-    is_small = tf.logical_and(
-        sum_of_squares_is_finite([grad for grad, _ in gradients]), least >= _LARGEST_IN_A_SUM
-    )
+    grads = [grad for grad, _ in gradients]
+    least = _bound(min(limit for _, limit in gradients), scale, _num_summed(grads))
+    is_small = tf.logical_and(sum_of_squares_is_finite(grads), least >= _LARGEST_IN_A_SUM)
     if tf.executing_eagerly():
         return is_small if is_small else ask_each()
     return _unless(is_small, gradients, scale)
@@ -141,13 +140,18 @@ def infinite_as_nan(tensor: Any) -> Any:
     return tf.where(tf.math.is_finite(tensor), tensor, tf.constant(np.nan, tensor.dtype))
 
 
-def _bound(limit: float, scale: Any, grad: Any) -> Any:
-    """The limit before the division; less where slices of one row are added up."""
-    bound = tf.minimum(scale * limit, _LARGEST)
-    if not isinstance(grad, tf.IndexedSlices):
-        return bound
-    # A sum of n numbers is at most the root of n times the root of their squares.
-    return bound / tf.sqrt(tf.cast(tf.size(grad.indices) + 1, tf.float32))
+def _bound(limit: float, scale: Any, num_summed: Any = 1.0) -> Any:
+    """The limit before the division, for elements that are added up to so many.
+
+    A sum of n numbers is at most the root of n times the root of their squares.
+    """
+    return tf.minimum(scale * limit, _LARGEST) / tf.sqrt(tf.cast(num_summed, tf.float32))
+
+
+def _num_summed(grads: Sequence[Any]) -> Any:
+    """How many slices one row may be the sum of, at most; 1 without slices."""
+    sizes = [tf.size(grad.indices) for grad in grads if isinstance(grad, tf.IndexedSlices)]
+    return tf.reduce_max([*sizes, tf.constant(1)]) if sizes else 1.0
 
 
 def _is_within(grad: Any, limit: float, scale: Any) -> Any:
@@ -155,7 +159,7 @@ def _is_within(grad: Any, limit: float, scale: Any) -> Any:
         values = divided_by(grad.values, scale)
         rows = tf.math.unsorted_segment_sum(values, grad.indices, grad.dense_shape[0])
         return _all_at_most(rows, limit)
-    return _all_at_most(_widened(grad), _bound(limit, scale, grad))
+    return _all_at_most(_widened(grad), _bound(limit, scale))
 
 
 def _all_at_most(values: Any, bound: Any) -> Any:
