@@ -56,37 +56,33 @@ def all_within(gradients: Sequence[Bounded], scale: Any) -> Any:
     if not gradients:
         return tf.constant(True)
 
-    def ask_each() -> Any:
-        return tf.reduce_all([_is_within(grad, limit, scale) for grad, limit in gradients])
-
+    grads, limits = zip(*gradients, strict=True)
     # XLA makes one loop of all three operations, and a branch costs more than it saves.
     if _keras.is_compiled_by_xla():
-        return ask_each()
-    grads = [grad for grad, _ in gradients]
-    least = _bound(min(limit for _, limit in gradients), scale, _num_summed(grads))
+        return _each_is_within(grads, limits, scale)
+    least = _bound(min(limits), scale, _num_summed(grads))
     is_small = tf.logical_and(sum_of_squares_is_finite(grads), least >= _LARGEST_IN_A_SUM)
     if tf.executing_eagerly():
-        return is_small if is_small else ask_each()
-    return _unless(is_small, gradients, scale)
+        return is_small if is_small else _each_is_within(grads, limits, scale)
+    return _are_small_or_within(is_small, grads, limits, scale)
 
 
-def _unless(is_small: Any, gradients: Sequence[Bounded], scale: Any) -> Any:
+def _are_small_or_within(
+    is_small: Any, grads: Sequence[Any], limits: Sequence[float], scale: Any
+) -> Any:
     """Asks each element unless all are small, and costs next to nothing if they are.
 
     `tf.cond` takes itself apart into one switch for each gradient, which costs
     more than the answer. This condition stays one operation.
     """
-    inputs = [scale, *tf.nest.flatten([grad for grad, _ in gradients], expand_composites=True)]
+    inputs = [scale, *tf.nest.flatten(list(grads), expand_composites=True)]
 
     def yes(*_: Any) -> Any:
         return tf.constant(True)
 
     def ask(scale: Any, *flat: Any) -> Any:
-        structure = [grad for grad, _ in gradients]
-        grads = tf.nest.pack_sequence_as(structure, list(flat), expand_composites=True)
-        limits = [limit for _, limit in gradients]
-        pairs = zip(grads, limits, strict=True)
-        return tf.reduce_all([_is_within(grad, limit, scale) for grad, limit in pairs])
+        packed = tf.nest.pack_sequence_as(list(grads), list(flat), expand_composites=True)
+        return _each_is_within(packed, limits, scale)
 
     specs = [tf.TensorSpec(one.shape, one.dtype) for one in inputs]
     branches = [
@@ -152,6 +148,11 @@ def _num_summed(grads: Sequence[Any]) -> Any:
     """How many slices one row may be the sum of, at most; 1 without slices."""
     sizes = [tf.size(grad.indices) for grad in grads if isinstance(grad, tf.IndexedSlices)]
     return tf.reduce_max([*sizes, tf.constant(1)]) if sizes else 1.0
+
+
+def _each_is_within(grads: Sequence[Any], limits: Sequence[float], scale: Any) -> Any:
+    pairs = zip(grads, limits, strict=True)
+    return tf.reduce_all([_is_within(grad, limit, scale) for grad, limit in pairs])
 
 
 def _is_within(grad: Any, limit: float, scale: Any) -> Any:
