@@ -18,6 +18,16 @@ INF, NAN = float("inf"), float("nan")
 # Finite in float32, and not any more once it is added to itself.
 HUGE = 3e38
 
+# XLA of TensorFlow 2.17 folds two casts into none, and clips NaN to a bound.
+HAS_OLD_XLA = tuple(int(part) for part in tf.__version__.split(".")[:2]) < (2, 18)
+
+
+def is_usable(name: str) -> bool:
+    """Whether this Keras has an optimizer; the Muon of 3.10 fails by itself."""
+    is_broken = name == "Muon" and keras.__version__.startswith("3.10.")
+    return hasattr(keras.optimizers, name) and not is_broken
+
+
 MODES = ("eager", "graph", "jit")
 in_each_mode = pytest.mark.parametrize("mode", MODES)
 

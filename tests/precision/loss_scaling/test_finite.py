@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.precision.loss_scaling.helpers import (
+    HAS_OLD_XLA,
     HUGE,
     INF,
     MODES,
@@ -174,6 +175,8 @@ def of_a_cast(table: Any) -> Any:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("gradient", [of_a_sum, of_a_product, of_a_cast])
 def test_infinities_that_arise_where_they_are_looked_at_are_seen(gradient: Any, mode: str) -> None:
+    if HAS_OLD_XLA and mode == "jit" and gradient is of_a_cast:
+        pytest.skip("no number becomes infinite: the cast is left out")
     # Infinite and minus infinite by columns; XLA could add up all at once, to zero.
     table = tf.constant([[2e38, -2e38], [2e38, -2e38]])
     function = in_mode(lambda table: all_finite([gradient(table)]), mode)

@@ -18,6 +18,7 @@ from tests.precision.loss_scaling.helpers import (
     constant,
     in_each_mode,
     in_mode,
+    is_usable,
     scaled,
     variable,
 )
@@ -41,7 +42,7 @@ INNER: dict[str, Callable[[], Any]] = {
 }
 NAMES = ("Adadelta", "Adafactor", "Adagrad", "Adamax", "Ftrl", "Lamb", "Lion", "Muon", "Nadam")
 for name in (*NAMES, "RMSprop", "ScheduleFreeAdamW"):
-    if hasattr(opt, name):  # Which there are depends on Keras's version.
+    if is_usable(name):
         INNER[name] = functools.partial(getattr(opt, name), 0.1)
 
 NUM_ROUNDS = 3

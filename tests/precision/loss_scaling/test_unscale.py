@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import tf_amp_kit as amp
 from tests.precision.loss_scaling.helpers import (
+    HAS_OLD_XLA,
     INF,
     NAN,
     bits,
@@ -43,6 +44,8 @@ def test_gradients_can_be_clipped_to_a_norm(mode: str) -> None:  # L12
 @in_each_mode
 @pytest.mark.parametrize("bad", [INF, -INF, NAN])
 def test_clipping_by_value_hides_no_bad_gradient(mode: str, bad: float) -> None:  # L12
+    if HAS_OLD_XLA and mode == "jit":
+        pytest.skip("clipping by value loses NaN there, as the documentation says")
     optimizer, weight = scaled(keras.optimizers.Adam(), initial_scale=8), variable(1.0, 1.0)
     optimizer.build([weight])
 

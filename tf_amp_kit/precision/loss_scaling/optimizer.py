@@ -154,6 +154,7 @@ class LossScaleOptimizer(WrapsOptimizer):
 
         Pass the result on to `apply_unscaled`. Infinite elements come as NaN:
         clipping by value would make ordinary numbers of them, and hide them.
+        (XLA of TensorFlow 2.17 does so even with NaN: clip by norm there.)
 
         Args:
             grads: Tensors, `tf.IndexedSlices` or None.
