@@ -5,8 +5,8 @@ import pytest
 from keras import layers
 
 from tf_amp_kit.inspection.inquiry import Inquiry
-from tf_amp_kit.inspection.products import num_multiply_adds, products
 from tf_amp_kit.tracing.model_graph import trace_modes
+from tf_amp_kit.tracing.products import num_multiply_adds, products
 
 # The input shape, the layer and its multiply-adds for one sample.
 COUNTS = {

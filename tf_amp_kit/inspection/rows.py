@@ -8,8 +8,8 @@ from typing import Final
 from tf_amp_kit.formats import is_float, is_half
 from tf_amp_kit.inspection.findings import Finding
 from tf_amp_kit.inspection.inquiry import Inquiry
-from tf_amp_kit.inspection.products import PRODUCT_TYPES
 from tf_amp_kit.inspection.report import LayerRow
+from tf_amp_kit.tracing.products import PRODUCT_TYPES
 from tf_amp_kit.tracing.records import LayerCall, LayerFacts, Operation
 
 # Findings whose `affects` are float32 layers, rather than what float32 gets to.

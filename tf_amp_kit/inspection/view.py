@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from tf_amp_kit.inspection.origins import WideFlow
-from tf_amp_kit.inspection.products import num_multiply_adds, products
 from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.products import num_multiply_adds, products
 from tf_amp_kit.tracing.records import LayerCall, Operation
 
 

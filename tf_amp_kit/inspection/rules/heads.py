@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
-from tf_amp_kit.tracing.records import LayerCall, Operation
-
-# Between an activation and the output they cannot revive a gradient of zero.
-_CARRYING_TYPES: Final = frozenset(
-    {
-        "AddN",
-        "AddV2",
-        "Cast",
-        "ConcatV2",
-        "GatherV2",
-        "Mean",
-        "Mul",
-        "Pack",
-        "RealDiv",
-        "Split",
-        "StridedSlice",
-        "Sub",
-        "Transpose",
-        "Unpack",
-    }
-)
-_TRAP_TYPES: Final = frozenset({"Sigmoid", "Softmax"})
+from tf_amp_kit.tracing.heads import saturating_activations
+from tf_amp_kit.tracing.records import LayerCall
 
 
 def half_outputs(inquiry: Inquiry) -> Iterator[Finding]:
@@ -52,7 +31,7 @@ def half_outputs(inquiry: Inquiry) -> Iterator[Finding]:
 
 def half_activations(inquiry: Inquiry) -> Iterator[Finding]:
     """AMP202: the gradient of a saturated sigmoid or softmax is exactly zero."""
-    for op in _activations_before_outputs(inquiry):
+    for op in saturating_activations(inquiry.trace):
         dtype = inquiry.trace.tensors[op.outputs[0]].dtype
         host = inquiry.host(op)
         if host is None or not is_half(dtype):
@@ -72,20 +51,3 @@ def half_activations(inquiry: Inquiry) -> Iterator[Finding]:
 def _maker(inquiry: Inquiry, tensor: int) -> LayerCall | None:
     op = inquiry.trace.producers.get(tensor)
     return inquiry.host(op) if op is not None else None
-
-
-def _activations_before_outputs(inquiry: Inquiry) -> Iterator[Operation]:
-    pending = list(inquiry.trace.outputs.values())
-    seen: set[int] = set()
-    while pending:
-        key = pending.pop()
-        op = inquiry.trace.producers.get(key)
-        if key in seen or op is None:
-            continue
-        seen.add(key)
-        if op.type in _TRAP_TYPES:
-            yield op
-        elif op.bodies:
-            pending.extend(op.inner_values(op.outputs.index(key)))
-        elif op.is_passing or op.type in _CARRYING_TYPES:
-            pending.extend(op.inputs)

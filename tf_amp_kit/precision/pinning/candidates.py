@@ -1,0 +1,167 @@
+"""Which layers a level keeps in float32: found by what a trace shows.
+
+The head of an output is the last layer with weights before it, and all that runs
+after that layer. Sensitive are operations that published lists keep in float32,
+averages over windows, and what scales raw inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tf_amp_kit.formats import is_half
+from tf_amp_kit.precision.pinning.units import Units, is_below
+from tf_amp_kit.tracing.heads import ancestors, saturating_activations
+from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.products import PRODUCT_TYPES
+from tf_amp_kit.tracing.records import LayerCall, Operation
+from tf_amp_kit.tracing.sensitivity import lists_with
+
+__all__ = ["Candidates", "find_candidates", "topmost"]
+
+# They add up a window in the dtype of their input: neither published list has them.
+_AVERAGES: Final = frozenset({"AvgPool", "AvgPool3D"})
+
+# Worth a matrix product in float32. The others can be had without one.
+_WORTH_A_PRODUCT: Final = frozenset({"Exp", "Expm1", "LogSoftmax", "Rsqrt", "Softmax"})
+
+_SCALING_TYPES: Final = frozenset({"AddV2", "Mul", "RealDiv", "Sub"})
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What could be pinned in a model, as reasons by layer path.
+
+    Attributes:
+        head: The heads of the outputs, and layers that add a half loss.
+        sensitive: Numerically sensitive layers.
+        left: Sensitive code that stays half, with the reason.
+    """
+
+    head: dict[str, str]
+    sensitive: dict[str, str]
+    left: dict[str, str]
+
+    def at_level(self, level: str, *, sensitive: bool = True) -> dict[str, str]:
+        """Returns what a level pins, without layers below others of it.
+
+        Args:
+            level: `"O0"` to `"O3"`. O1 pins all, O2 the head, the others nothing.
+            sensitive: False leaves the sensitive layers out at O1 too.
+        """
+        if level not in ("O1", "O2"):
+            return {}
+        return topmost({**(self.sensitive if sensitive and level == "O1" else {}), **self.head})
+
+
+def find_candidates(trace: ModelTrace) -> Candidates:
+    """Finds what the levels keep in float32.
+
+    Args:
+        trace: A trace with `training=True`.
+
+    Returns:
+        Only layers that compute in half precision, or run some that do.
+    """
+    units = Units(trace)
+    head = dict(_heads(units)) | dict(_trapped(units)) | dict(_losing(units))
+    sensitive, left = _sensitive(units)
+    return Candidates(head, {**dict(_scaling(units)), **sensitive}, left)
+
+
+def topmost(reasons: dict[str, str]) -> dict[str, str]:
+    """Leaves out what hangs below another path: sublayers follow.
+
+    Example:
+
+    >>> topmost({"block/dense": "a", "block": "b"})
+    {'block': 'b'}
+    """
+    return {
+        path: why
+        for path, why in reasons.items()
+        if not any(other != path and is_below(path, other) for other in reasons)
+    }
+
+
+def _heads(units: Units) -> Iterator[tuple[str, str]]:
+    for key, tensor in units.trace.outputs.items():
+        reason = f"head of output {key!r}"
+        for op in ancestors(units.trace, tensor):
+            unit = units.of(op)
+            if unit is None or (units.is_composite(unit) and not units.has_weights(unit)):
+                continue
+            if units.is_half(unit):
+                yield unit.path, reason
+            if units.has_weights(unit):
+                break
+
+
+def _trapped(units: Units) -> Iterator[tuple[str, str]]:
+    for op in saturating_activations(units.trace):
+        unit = units.of(op)
+        if unit is not None and _dtype(units, op) and not units.is_composite(unit):
+            yield unit.path, f"{op.type.lower()} of an output"
+
+
+def _losing(units: Units) -> Iterator[tuple[str, str]]:
+    for loss in units.trace.losses:
+        if is_half(loss.dtype) and loss.call >= 0:
+            call = units.trace.calls[loss.call]
+            if call.kind == "layer":
+                yield call.path, f"adds a loss in {loss.dtype}, which `fit` refuses"
+
+
+def _sensitive(units: Units) -> tuple[dict[str, str], dict[str, str]]:
+    found: dict[str, tuple[LayerCall, dict[str, str]]] = {}
+    for op in units.trace.live:
+        dtype, unit = _dtype(units, op), units.of(op)
+        if unit is not None and dtype and (lists_with(op.type, dtype) or op.type in _AVERAGES):
+            found.setdefault(unit.path, (unit, {}))[1][op.type] = dtype
+    multiplying = {
+        unit.path
+        for op in units.trace.live
+        if op.type in PRODUCT_TYPES and (unit := units.of(op)) is not None
+    }
+    pinned, left = {}, {}
+    for path, (unit, types) in found.items():
+        what = f"runs {', '.join(types)} in {next(iter(types.values()))}"
+        if units.is_composite(unit):
+            left[path] = f"{what} in code of its own around other layers"
+        elif path in multiplying and not _WORTH_A_PRODUCT & set(types):
+            left[path] = f"{what} beside a matrix product"
+        else:
+            pinned[path] = what
+    return pinned, left
+
+
+def _scaling(units: Units) -> Iterator[tuple[str, str]]:
+    """Finds layers without trainable weights that only scale and shift raw inputs."""
+    trace = units.trace
+    raw = {key for key in trace.inputs.values() if trace.tensors[key].is_wide}
+    for call in trace.calls:
+        if call.kind != "layer" or not call.is_half or not call.inputs:
+            continue
+        ops = [op for op in trace.live if op.call == call.index]
+        scales = any(op.type in _SCALING_TYPES and _dtype(units, op) for op in ops)
+        adds_up = any(op.type in PRODUCT_TYPES or op.bodies for op in ops)
+        if not scales or adds_up or units.is_composite(call) or _is_trained(units, call):
+            continue
+        if {trace.before_casts(key) for key in call.inputs} <= raw:
+            raw.update(trace.before_casts(key) for key in call.outputs)
+            yield call.path, "scales raw inputs, before half precision has rounded them"
+
+
+def _is_trained(units: Units, call: LayerCall) -> bool:
+    return any(
+        facts.has_trainable_weights and is_below(facts.path, call.path)
+        for facts in units.trace.layers
+    )
+
+
+def _dtype(units: Units, op: Operation) -> str:
+    """Returns the half dtype that an operation gives, or nothing."""
+    dtype = units.trace.tensors[op.outputs[0]].dtype if op.outputs else ""
+    return dtype if is_half(dtype) else ""

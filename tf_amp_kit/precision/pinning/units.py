@@ -1,0 +1,91 @@
+"""What can be pinned as one: a layer of its own, or a composite of Keras."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.records import LayerCall, LayerFacts, Operation
+
+__all__ = ["Units", "is_below"]
+
+
+class Units:
+    """Tells which layer has to be pinned for an operation to run in float32.
+
+    A layer of Keras that runs other layers, an LSTM its cell say, casts their
+    results to its own compute dtype: it is pinned whole. Code of a user's own
+    composite stays half when one of its layers is pinned.
+
+    Args:
+        trace: The trace.
+    """
+
+    def __init__(self, trace: ModelTrace) -> None:
+        self.trace = trace
+
+    def of(self, op: Operation) -> LayerCall | None:
+        """Returns the call of the layer to pin, or None between layers."""
+        call = self.trace.call_of(op)
+        around = list(self.trace.enclosing(call)) if call is not None else []
+        layers = [one for one in around if one.kind != "operation"]
+        if not layers or layers[0].kind == "model":
+            return None
+        unit = layers[0]
+        for outer in layers[1:]:
+            if outer.kind == "model" or outer.is_custom:
+                break
+            unit = outer
+        return unit
+
+    def has_weights(self, unit: LayerCall) -> bool:
+        """Tells whether weights belong to a unit, and to no other inside of it."""
+        return any(
+            facts.own_weight_dtypes and self._belongs(facts, unit) for facts in self.trace.layers
+        )
+
+    def is_composite(self, unit: LayerCall) -> bool:
+        """Tells whether a unit is a user's own code around layers of its own."""
+        return unit.is_custom and any(
+            facts.path != unit.path and is_below(facts.path, unit.path) and not belongs
+            for facts in self.trace.layers
+            for belongs in [self._belongs(facts, unit)]
+        )
+
+    def is_half(self, unit: LayerCall) -> bool:
+        """Tells whether anything of a unit computes in half precision."""
+        return any(
+            facts.path in self._half_paths and is_below(facts.path, unit.path)
+            for facts in self.trace.layers
+        )
+
+    def _belongs(self, facts: LayerFacts, unit: LayerCall) -> bool:
+        if facts.path == unit.path:
+            return True
+        # What is never called is run by the layer around it.
+        is_inner = not unit.is_custom or facts.path not in self._called
+        return is_inner and is_below(facts.path, unit.path)
+
+    @cached_property
+    def _called(self) -> frozenset[str]:
+        return frozenset(call.path for call in self.trace.calls)
+
+    @cached_property
+    def _half_paths(self) -> frozenset[str]:
+        half = {call.path for call in self.trace.calls if call.kind == "layer" and call.is_half}
+        return frozenset(
+            facts.path
+            for facts in self.trace.layers
+            if facts.path in half or (facts.path not in self._called and not facts.is_model)
+        )
+
+
+def is_below(path: str, above: str) -> bool:
+    """Tells whether a path is another one, or hangs below it.
+
+    Example:
+
+    >>> is_below("block/dense", "block"), is_below("blocks", "block"), is_below("dense", "")
+    (True, False, True)
+    """
+    return not above or path == above or path.startswith(f"{above}/")
