@@ -5,6 +5,7 @@ AmpError (Exception)
 ├── PrecisionError (ValueError)      an unknown or refused precision or level
 ├── EnvironmentUnfit (RuntimeError)  another backend, another floatx, Keras 2
 ├── ModelError (TypeError)           not a Keras model, or not one yet
+├── LayerError (ValueError)          a layer that cannot be kept in float32
 ├── InputsError (ValueError)         example inputs are missing or do not fit
 ├── TracingError (RuntimeError)      a model that cannot be observed at all
 ├── LoadError (ValueError)           a model file or a builder that gives none
@@ -28,6 +29,7 @@ __all__ = [
     "EnvironmentUnfit",
     "FindingsError",
     "InputsError",
+    "LayerError",
     "LoadError",
     "LossScaleWarning",
     "ModelError",
@@ -60,6 +62,10 @@ class EnvironmentUnfit(AmpError, RuntimeError):  # noqa: N818 - `EnvironmentErro
 
 class ModelError(AmpError, TypeError):
     """The object is not a Keras 3 model, or is not built yet."""
+
+
+class LayerError(AmpError, ValueError):
+    """A layer that cannot be wrapped, or cannot compute in float32 as asked."""
 
 
 class InputsError(AmpError, ValueError):

@@ -6,6 +6,7 @@ Where a new Keras moves a name, this is the only folder to change.
 
 from __future__ import annotations
 
+from tf_amp_kit._keras.autocast import autocast_dtype, autocast_scope, stored_dtype
 from tf_amp_kit._keras.code import kind_of_keras_code
 from tf_amp_kit._keras.graphs import (
     eager_operations_seen,
@@ -37,6 +38,8 @@ from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack
 
 __all__ = [
     "ClassPatch",
+    "autocast_dtype",
+    "autocast_scope",
     "autograph_error",
     "context_value",
     "eager_operations_seen",
@@ -60,6 +63,7 @@ __all__ = [
     "registered_kernels",
     "replicas_need_no_merge_call",
     "stack_frames",
+    "stored_dtype",
     "trace_to_graph",
     "tracked_layers",
     "trainable_variables_of",
