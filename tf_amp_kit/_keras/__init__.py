@@ -33,6 +33,11 @@ from tf_amp_kit._keras.optimizers import (
     trainable_variables_of,
 )
 from tf_amp_kit._keras.patching import ClassPatch, context_value
+from tf_amp_kit._keras.policies import (
+    names_restored,
+    refresh_symbolic_dtypes,
+    replace_policy,
+)
 from tf_amp_kit._keras.randomness import random_state_restored
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
 
@@ -56,11 +61,14 @@ __all__ = [
     "kind_of_keras_code",
     "losses_restored",
     "may_be_written",
+    "names_restored",
     "onednn_accepts",
     "onednn_is_enabled",
     "own_non_trainable_variables",
     "random_state_restored",
+    "refresh_symbolic_dtypes",
     "registered_kernels",
+    "replace_policy",
     "replicas_need_no_merge_call",
     "stack_frames",
     "stored_dtype",

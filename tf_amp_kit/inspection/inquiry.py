@@ -164,7 +164,7 @@ class Inquiry(View):
     def _computes_wide(self, call: LayerCall) -> bool:
         return any(
             key in self.flow.roots and not op.is_passing and op.type != "Cast"
-            for op in self.own_operations(call)
+            for op in self.trace.own_operations(call)
             for key in op.outputs
         )
 

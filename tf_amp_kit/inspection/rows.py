@@ -56,7 +56,7 @@ def _row(
     others: dict[str, None] = {}
     for inquiry, call in calls:
         outputs.update(dict.fromkeys(inquiry.trace.tensors[key].dtype for key in call.outputs))
-        for op in () if call.is_conflicted else inquiry.own_operations(call):
+        for op in () if call.is_conflicted else inquiry.trace.own_operations(call):
             chosen = products if op.type in PRODUCT_TYPES else others
             if _computes(op):
                 chosen.update(dict.fromkeys(_float_outputs(inquiry, op)))

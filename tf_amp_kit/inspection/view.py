@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 
 from tf_amp_kit.inspection.origins import WideFlow
@@ -70,14 +69,3 @@ class View:
             if outer.kind == "layer" and outer.is_half:
                 return outer
         return None
-
-    def own_operations(self, call: LayerCall) -> Iterator[Operation]:
-        """Yields the live operations that a call ran itself."""
-        yield from self._by_call.get(call.index, ())
-
-    @cached_property
-    def _by_call(self) -> dict[int, list[Operation]]:
-        grouped: dict[int, list[Operation]] = {}
-        for op in self.trace.live:
-            grouped.setdefault(op.call, []).append(op)
-        return grouped

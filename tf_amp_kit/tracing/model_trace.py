@@ -100,6 +100,17 @@ class ModelTrace:
                     readers.setdefault(key, []).append(op)
         return readers
 
+    def own_operations(self, call: LayerCall) -> Iterator[Operation]:
+        """Yields the live operations that a call ran itself."""
+        yield from self._by_call.get(call.index, ())
+
+    @cached_property
+    def _by_call(self) -> dict[int, list[Operation]]:
+        grouped: dict[int, list[Operation]] = {}
+        for op in self.live:
+            grouped.setdefault(op.call, []).append(op)
+        return grouped
+
     def before_casts(self, key: int) -> int:
         """Follows a tensor back through casts, and what only hands it on.
 

@@ -71,7 +71,7 @@ def _double_outputs(inquiry: Inquiry) -> Iterator[Finding]:
         returned = any(tensors[key].dtype == "float64" for key in call.outputs)
         makers = [
             op
-            for op in inquiry.own_operations(call)
+            for op in inquiry.trace.own_operations(call)
             if any(tensors[key].dtype == "float64" for key in op.outputs)
         ]
         if returned and makers and not given:

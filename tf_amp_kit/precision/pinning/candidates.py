@@ -144,7 +144,7 @@ def _scaling(units: Units) -> Iterator[tuple[str, str]]:
     for call in trace.calls:
         if call.kind != "layer" or not call.is_half or not call.inputs:
             continue
-        ops = [op for op in trace.live if op.call == call.index]
+        ops = list(trace.own_operations(call))
         scales = any(op.type in _SCALING_TYPES and _dtype(units, op) for op in ops)
         adds_up = any(op.type in PRODUCT_TYPES or op.bodies for op in ops)
         if not scales or adds_up or units.is_composite(call) or _is_trained(units, call):
@@ -155,10 +155,7 @@ def _scaling(units: Units) -> Iterator[tuple[str, str]]:
 
 
 def _is_trained(units: Units, call: LayerCall) -> bool:
-    return any(
-        facts.has_trainable_weights and is_below(facts.path, call.path)
-        for facts in units.trace.layers
-    )
+    return any(facts.is_trained and is_below(facts.path, call.path) for facts in units.trace.layers)
 
 
 def _dtype(units: Units, op: Operation) -> str:

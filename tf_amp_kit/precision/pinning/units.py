@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from tf_amp_kit.formats import is_half
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.records import LayerCall, LayerFacts, Operation
 
@@ -47,15 +48,14 @@ class Units:
     def is_composite(self, unit: LayerCall) -> bool:
         """Tells whether a unit is a user's own code around layers of its own."""
         return unit.is_custom and any(
-            facts.path != unit.path and is_below(facts.path, unit.path) and not belongs
+            is_below(facts.path, unit.path) and not self._belongs(facts, unit)
             for facts in self.trace.layers
-            for belongs in [self._belongs(facts, unit)]
         )
 
     def is_half(self, unit: LayerCall) -> bool:
         """Tells whether anything of a unit computes in half precision."""
         return any(
-            facts.path in self._half_paths and is_below(facts.path, unit.path)
+            is_half(facts.compute_dtype) and not facts.is_model and is_below(facts.path, unit.path)
             for facts in self.trace.layers
         )
 
@@ -69,15 +69,6 @@ class Units:
     @cached_property
     def _called(self) -> frozenset[str]:
         return frozenset(call.path for call in self.trace.calls)
-
-    @cached_property
-    def _half_paths(self) -> frozenset[str]:
-        half = {call.path for call in self.trace.calls if call.kind == "layer" and call.is_half}
-        return frozenset(
-            facts.path
-            for facts in self.trace.layers
-            if facts.path in half or (facts.path not in self._called and not facts.is_model)
-        )
 
 
 def is_below(path: str, above: str) -> bool:

@@ -1,0 +1,71 @@
+"""Private names of Keras about dtype policies, and what follows from them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import keras
+
+
+def replace_policy(layer: Any, policy: Any) -> None:
+    """Gives a layer another dtype policy, and nothing else one.
+
+    Uses `Layer._dtype_policy`: where a `DTypePolicyMap` is in force, the public
+    setter writes into that map, which other layers share.
+
+    Args:
+        layer: The layer.
+        policy: A `keras.dtype_policies.DTypePolicy`, or a map of them.
+    """
+    layer._dtype_policy = policy
+
+
+def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> None:
+    """Brings the recorded dtypes of a graph model in line with changed policies.
+
+    Uses `Function._nodes_by_depth` and `KerasTensor._dtype`: Keras infers the
+    dtypes when the model is built, and never again.
+
+    Args:
+        model: A Functional model, or a Sequential one.
+        changed: Layers whose policies changed, those in nested models included.
+    """
+    graph = getattr(model, "_functional", None) or model
+    by_depth = getattr(graph, "_nodes_by_depth", {})
+    identities = {id(layer) for layer in changed}
+    stale: set[int] = set()
+    for depth in sorted(by_depth, reverse=True):
+        for node in by_depth[depth]:
+            is_stale = id(node.operation) in identities or any(
+                id(tensor) in stale for tensor in node.input_tensors
+            )
+            if is_stale and not node.is_input:
+                stale.update(_refresh(node))
+
+
+def _refresh(node: Any) -> Iterator[int]:
+    arguments = node.arguments
+    spec = node.operation.compute_output_spec(*arguments.args, **arguments.kwargs)
+    for tensor, new in zip(node.output_tensors, keras.tree.flatten(spec), strict=False):
+        if tensor.dtype != new.dtype:
+            tensor._dtype = new.dtype
+            yield id(tensor)
+
+
+@contextlib.contextmanager
+def names_restored() -> Iterator[None]:
+    """Keeps layers that are made for a look from changing later automatic names.
+
+    Uses the global attribute `object_name_uids`: Keras counts names up there,
+    and `keras.backend.get_uid` can only count further.
+    """
+    from keras.src.backend.common import global_state
+
+    counts = global_state.get_global_attribute("object_name_uids")
+    before = None if counts is None else counts.copy()
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute("object_name_uids", before)
