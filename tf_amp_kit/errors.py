@@ -6,6 +6,7 @@ AmpError (Exception)
 ├── EnvironmentUnfit (RuntimeError)  another backend, another floatx, Keras 2
 ├── ModelError (TypeError)           not a Keras model, or not one yet
 ├── LayerError (ValueError)          a layer that cannot be kept in float32
+├── PinError (ValueError)            pins that match nothing, or cannot be set
 ├── InputsError (ValueError)         example inputs are missing or do not fit
 ├── TracingError (RuntimeError)      a model that cannot be observed at all
 ├── LoadError (ValueError)           a model file or a builder that gives none
@@ -17,6 +18,7 @@ AmpError (Exception)
 AmpWarning (UserWarning)
 ├── SlowPrecisionWarning             this machine runs the precision slowly
 ├── PureHalfWarning                  level O3 gives up float32 master weights
+├── PinWarning                       pins that a file keeps only with this package
 └── LossScaleWarning                 scaling that is misused, or does not help
 ```
 """
@@ -34,6 +36,8 @@ __all__ = [
     "LossScaleWarning",
     "ModelError",
     "OptimizerError",
+    "PinError",
+    "PinWarning",
     "PrecisionError",
     "PureHalfWarning",
     "SlowPrecisionWarning",
@@ -66,6 +70,10 @@ class ModelError(AmpError, TypeError):
 
 class LayerError(AmpError, ValueError):
     """A layer that cannot be wrapped, or cannot compute in float32 as asked."""
+
+
+class PinError(AmpError, ValueError):
+    """A pin that matches no layer, or that the model cannot run with."""
 
 
 class InputsError(AmpError, ValueError):
@@ -106,6 +114,10 @@ class SlowPrecisionWarning(AmpWarning):
 
 class PureHalfWarning(AmpWarning):
     """Level O3 keeps the variables in half precision, without float32 masters."""
+
+
+class PinWarning(AmpWarning):
+    """Pins that a file or configuration keeps only together with this package."""
 
 
 class LossScaleWarning(AmpWarning):

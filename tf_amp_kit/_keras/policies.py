@@ -8,6 +8,9 @@ from typing import Any
 
 import keras
 
+from tf_amp_kit._keras.autocast import autocast_scope
+from tf_amp_kit.formats import is_float
+
 
 def replace_policy(layer: Any, policy: Any) -> None:
     """Gives a layer another dtype policy, and nothing else one.
@@ -25,8 +28,9 @@ def replace_policy(layer: Any, policy: Any) -> None:
 def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> None:
     """Brings the recorded dtypes of a graph model in line with changed policies.
 
-    Uses `Function._nodes_by_depth` and `KerasTensor._dtype`: Keras infers the
-    dtypes when the model is built, and never again.
+    Uses `Function._nodes_by_depth`, `Layer._convert_input_args` and
+    `KerasTensor._dtype`: Keras infers the dtypes when the model is built, and
+    never again.
 
     Args:
         model: A Functional model, or a Sequential one.
@@ -46,12 +50,24 @@ def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> None:
 
 
 def _refresh(node: Any) -> Iterator[int]:
-    arguments = node.arguments
-    spec = node.operation.compute_output_spec(*arguments.args, **arguments.kwargs)
+    operation, arguments = node.operation, (node.arguments.args, node.arguments.kwargs)
+    scope: Any = contextlib.nullcontext()
+    # What `Layer.__call__` does first; through it, the graph would get new nodes.
+    if isinstance(operation, keras.layers.Layer) and operation._convert_input_args:
+        dtype = operation.compute_dtype
+        arguments = keras.tree.map_structure(lambda value: _fitted(value, dtype), arguments)
+        scope = autocast_scope(dtype if is_float(dtype) and operation.autocast else None)
+    with scope:
+        spec = operation.compute_output_spec(*arguments[0], **arguments[1])
     for tensor, new in zip(node.output_tensors, keras.tree.flatten(spec), strict=False):
         if tensor.dtype != new.dtype:
             tensor._dtype = new.dtype
             yield id(tensor)
+
+
+def _fitted(value: Any, dtype: str) -> Any:
+    is_cast = isinstance(value, keras.KerasTensor) and is_float(value.dtype) and is_float(dtype)
+    return keras.KerasTensor(value.shape, dtype, name=value.name) if is_cast else value
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.inspection.report import AuditReport, LayerRow
 from tf_amp_kit.inspection.rows import layer_rows
 from tf_amp_kit.inspection.rules import Circumstances, run_rules
+from tf_amp_kit.precision.pinning.registry import has_level, pinned_paths
 from tf_amp_kit.precision.policy import current_amp
 from tf_amp_kit.tracing.building import build_observed
 from tf_amp_kit.tracing.conflicts import MissingKernel
@@ -127,10 +128,12 @@ def _audit(
         conflict = conflict_record(stop.layer, stop.clash, LayerPaths(model))
         return _stopped(model.name, asked, (conflict,), ignore)
     expected = asked or _wanted() or _usual(traces[0].layers)
-    inquiries = [Inquiry(trace, expected) for trace in traces]
+    pinned = pinned_paths(LayerPaths(model))
+    inquiries = [Inquiry(trace, expected, pinned) for trace in traces]
     around = Circumstances(
         conflicts=met_while_building,
         device_type=_device_type(),
+        level=_missing_level(model, expected),
         slow_reasons=_slow_reasons(),
         sample={} if sample is None else sample_by_input(model, sample, traces[0].input_shapes),
     )
@@ -178,6 +181,13 @@ def _usual(layers: Iterable[LayerFacts]) -> str:
     if not any(is_half(dtype) for dtype in counts) and told:
         return told[0].compute_dtype  # a model that says half, and is not
     return most
+
+
+def _missing_level(model: keras.Model, expected: str) -> str | None:
+    """Returns the level that was asked for, unless the model has its pins."""
+    state = current_amp()
+    is_asked = state is not None and state.precision == expected and is_half(expected)
+    return state.level if state is not None and is_asked and not has_level(model) else None
 
 
 def _device_type() -> str:

@@ -103,12 +103,13 @@ class Inquiry(View):
         """Yields wide products that nobody asked for: with the layer or model that
         ran each, and the innermost half layer around it, if any."""
         for op in self.products:
-            host, around = self.host(op), self.half_layer_around(op)
+            host, around = self.trace.host(op), self.half_layer_around(op)
             roots = self.flow.roots.get(op.outputs[0])
             if host is None or roots is None or roots & self.guilty:
                 continue
             is_own_choice = not host.is_half and op.outputs[0] in self.flow.reaching_outputs
             outer = around or host
+            is_own_choice = is_own_choice or self.is_pinned(host.path)
             if is_own_choice or {host.index, outer.index} & self.conflicted:
                 continue
             if around is not None or host.kind == "model":
@@ -126,11 +127,11 @@ class Inquiry(View):
         return frozenset().union(*(self.flow.roots.get(key, frozenset()) for key in keys))
 
     def _runs(self, call: LayerCall, root: int) -> bool:
-        host = self.host(self.flow.operation(root))
+        host = self.trace.host(self.flow.operation(root))
         return host is not None and host.index == call.index
 
     def _is_between_layers(self, op: Operation) -> bool:
-        host, call = self.host(op), self.trace.call_of(op)
+        host, call = self.trace.host(op), self.trace.call_of(op)
         if host is None or call is None or host.kind != "model":
             return False
         if host.index in self.conflicted:
@@ -156,10 +157,16 @@ class Inquiry(View):
 
     def _is_unmeant(self, reversion: Reversion) -> bool:
         computes = self._computes_wide(reversion.call)
+        if not computes and all(map(self._is_of_pin, reversion.foreign)):
+            return False
         if reversion.output in self.flow.reaching_outputs and not computes:
             return False
         given = any(key in self.flow.roots for key in reversion.call.inputs)
         return computes or not given
+
+    def _is_of_pin(self, root: int) -> bool:
+        host = self.trace.host(self.flow.operation(root))
+        return host is not None and self.is_pinned(host.path)
 
     def _computes_wide(self, call: LayerCall) -> bool:
         return any(

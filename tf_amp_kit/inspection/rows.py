@@ -38,7 +38,14 @@ def layer_rows(inquiries: Sequence[Inquiry], findings: Sequence[Finding]) -> tup
     told |= {path for one in findings if one.code in _TELLING for path in one.affects}
     untold = set(facts) | set(calls) if is_half(inquiries[0].precision) else set()
     return tuple(
-        _row(path, facts.get(path), calls.get(path, []), findings, is_untold=path in untold - told)
+        _row(
+            path,
+            facts.get(path),
+            calls.get(path, []),
+            findings,
+            is_untold=path in untold - told,
+            is_pinned=inquiries[0].is_pinned(path),
+        )
         for path in dict.fromkeys([*facts, *calls])
     )
 
@@ -50,6 +57,7 @@ def _row(
     findings: Sequence[Finding],
     *,
     is_untold: bool,
+    is_pinned: bool,
 ) -> LayerRow:
     outputs: dict[str, None] = {}
     products: dict[str, None] = {}
@@ -63,13 +71,14 @@ def _row(
     known = facts or calls[0][1]
     codes = tuple(dict.fromkeys(one.code for one in findings if one.path == path))
     compute = tuple(products or others)
+    remark = _remark(known, calls) if is_untold and "float32" in compute else ""
     return LayerRow(
         path=path,
         layer_class=known.layer_class,
         policy=known.policy,
         output_dtypes=tuple(outputs),
         compute_dtypes=compute,
-        remark=_remark(known, calls) if is_untold and "float32" in compute else "",
+        remark="pinned" if is_pinned else remark,
         findings=codes,
     )
 

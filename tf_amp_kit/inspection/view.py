@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
 
 from tf_amp_kit.inspection.origins import WideFlow
 from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.paths import is_below
 from tf_amp_kit.tracing.products import num_multiply_adds, products
 from tf_amp_kit.tracing.records import LayerCall, Operation
 
@@ -16,11 +18,17 @@ class View:
     Args:
         trace: The trace.
         precision: `"float16"`, `"bfloat16"` or `"float32"`.
+        pinned: Paths of layers that were pinned in float32.
     """
 
-    def __init__(self, trace: ModelTrace, precision: str) -> None:
+    def __init__(self, trace: ModelTrace, precision: str, pinned: Collection[str] = ()) -> None:
+        self._pinned = pinned
         self.trace = trace
         self.precision = precision
+
+    def is_pinned(self, path: str) -> bool:
+        """Tells whether a layer is float32 because it, or one around it, was pinned."""
+        return any(is_below(path, pin) for pin in self._pinned)
 
     @cached_property
     def flow(self) -> WideFlow:
@@ -54,13 +62,6 @@ class View:
         """Returns the share of some products in the model's multiply-adds."""
         total = self._total_multiply_adds
         return sum(num_multiply_adds(self.trace, op) for op in ops) / total if total else 0.0
-
-    def host(self, op: Operation) -> LayerCall | None:
-        """Returns the layer or model call that an operation belongs to."""
-        call = self.trace.call_of(op)
-        if call is None:
-            return None
-        return next(outer for outer in self.trace.enclosing(call) if outer.kind != "operation")
 
     def half_layer_around(self, op: Operation) -> LayerCall | None:
         """Returns the innermost half layer whose call an operation is part of."""

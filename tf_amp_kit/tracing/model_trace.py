@@ -127,6 +127,13 @@ class ModelTrace:
         """Returns the innermost layer call that ran an operation."""
         return self.calls[op.call] if op.call >= 0 else None
 
+    def host(self, op: Operation) -> LayerCall | None:
+        """Returns the layer or model call that an operation belongs to."""
+        call = self.call_of(op)
+        if call is None:
+            return None
+        return next(outer for outer in self.enclosing(call) if outer.kind != "operation")
+
     def enclosing(self, call: LayerCall) -> Iterator[LayerCall]:
         """Yields a call and all calls around it, innermost first."""
         current: LayerCall | None = call

@@ -17,7 +17,7 @@ import keras
 
 from tf_amp_kit import _keras
 
-__all__ = ["LayerPaths", "auto_name", "join"]
+__all__ = ["LayerPaths", "auto_name", "is_below", "join"]
 
 ROOT: Final = ""
 
@@ -93,6 +93,17 @@ def join(owner: str, segment: str) -> str:
     ('dense', 'block/dense')
     """
     return f"{owner}/{segment}" if owner else segment
+
+
+def is_below(path: str, above: str) -> bool:
+    """Tells whether a path is another one, or hangs below it.
+
+    Example:
+
+    >>> is_below("block/dense", "block"), is_below("blocks", "block"), is_below("dense", "")
+    (True, False, True)
+    """
+    return not above or path == above or path.startswith(f"{above}/")
 
 
 def auto_name(class_name: str) -> str:

@@ -1,4 +1,4 @@
-"""AMP104: the model is not in the precision that was asked for."""
+"""AMP104, AMP108: the model is not in the precision, or level, that was asked for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Final
 
 from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
+from tf_amp_kit.precision.pinning.candidates import find_candidates
+from tf_amp_kit.tracing.paths import is_below
 from tf_amp_kit.tracing.records import LayerFacts
 
 # Weighted layers that a head has, unless there are more outputs than that.
@@ -17,6 +19,28 @@ _FIX: Final = (
     "`clear_session()` resets it, and a `dtype=` on a model does not reach its layers. A file "
     "keeps the policies that it was saved with: build the model by its code, then `load_weights`."
 )
+
+
+def missing_pins(inquiry: Inquiry, level: str | None) -> Iterator[Finding]:
+    """AMP108: nothing has applied the level to this model.
+
+    Args:
+        inquiry: What is known of a trace with `training=True`.
+        level: The level that was asked for; None if it was applied, or nobody asked.
+    """
+    pins = find_candidates(inquiry.trace).at_level(level) if level is not None else {}
+    if pins:
+        dtype, count = inquiry.precision, len(pins)
+        layers = "1 layer that it keeps" if count == 1 else f"{count} layers that it keeps"
+        yield finding(
+            "AMP108",
+            inquiry.trace.layers[0].path,
+            inquiry.trace.layers[0].layer_class,
+            f"level {level} was asked for, but {layers} in float32 compute"
+            f"{'s' if count == 1 else ''} in {dtype}",
+            "`tf_amp_kit.pin_float32(model)` after the model is built; it tells why for each.",
+            affects=tuple(pins),
+        )
 
 
 def stale_models(inquiry: Inquiry) -> Iterator[Finding]:
@@ -35,9 +59,9 @@ def stale_models(inquiry: Inquiry) -> Iterator[Finding]:
         return
     reported: list[str] = []
     for facts in inquiry.trace.layers:
-        if not facts.is_model or not facts.path or any(_is_below(facts, p) for p in reported):
+        if not facts.is_model or not facts.path or any(is_below(facts.path, p) for p in reported):
             continue
-        inside = [other for other in weighted if _is_below(other, facts.path)]
+        inside = [other for other in weighted if is_below(other.path, facts.path)]
         if inside and not _any_as_asked(inquiry, inside) and not _is_head(inquiry, inside):
             reported.append(facts.path)
             yield _finding(inquiry, facts, inside)
@@ -45,10 +69,6 @@ def stale_models(inquiry: Inquiry) -> Iterator[Finding]:
 
 def _any_as_asked(inquiry: Inquiry, layers: list[LayerFacts]) -> bool:
     return any(facts.compute_dtype == inquiry.precision for facts in layers)
-
-
-def _is_below(facts: LayerFacts, path: str) -> bool:
-    return facts.path == path or facts.path.startswith(f"{path}/")
 
 
 def _is_head(inquiry: Inquiry, inside: list[LayerFacts]) -> bool:

@@ -33,7 +33,7 @@ def half_activations(inquiry: Inquiry) -> Iterator[Finding]:
     """AMP202: the gradient of a saturated sigmoid or softmax is exactly zero."""
     for op in saturating_activations(inquiry.trace):
         dtype = inquiry.trace.tensors[op.outputs[0]].dtype
-        host = inquiry.host(op)
+        host = inquiry.trace.host(op)
         if host is None or not is_half(dtype):
             continue
         yield finding(
@@ -50,4 +50,4 @@ def half_activations(inquiry: Inquiry) -> Iterator[Finding]:
 
 def _maker(inquiry: Inquiry, tensor: int) -> LayerCall | None:
     op = inquiry.trace.producers.get(tensor)
-    return inquiry.host(op) if op is not None else None
+    return inquiry.trace.host(op) if op is not None else None

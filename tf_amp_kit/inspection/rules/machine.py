@@ -73,7 +73,7 @@ def _gap_of(conflict: Conflict) -> _Gap | None:
 
 def _gaps(inquiry: Inquiry, device_type: str) -> Iterator[_Gap]:
     for op in inquiry.trace.live:
-        host = inquiry.host(op)
+        host = inquiry.trace.host(op)
         for attribute, dtype in _half_attributes(inquiry, op) if host is not None else ():
             if host is not None and not has_kernel(op.type, attribute, dtype, device_type):
                 source = inquiry.trace.source(op) if host.is_custom else None
@@ -106,7 +106,7 @@ def odd_dimensions(inquiries: Sequence[Inquiry], device_type: str) -> Iterator[F
     odd: dict[str, list[str]] = {}
     for inquiry, op in ((one, op) for one in inquiries for op in one.products):
         dtype = inquiry.trace.tensors[op.outputs[0]].dtype
-        host = inquiry.host(op)
+        host = inquiry.trace.host(op)
         sizes = [
             size
             for key in (*op.inputs, *op.outputs)

@@ -13,7 +13,7 @@ def sensitive_operations(inquiry: Inquiry) -> Iterator[Finding]:
     """AMP203: per layer and operation type, one note."""
     seen: set[tuple[str, str]] = set()
     for op in inquiry.trace.live:
-        host = inquiry.host(op)
+        host = inquiry.trace.host(op)
         if host is None or not host.is_custom or host.index in inquiry.conflicted:
             continue
         dtype = inquiry.trace.tensors[op.outputs[0]].dtype if op.outputs else ""

@@ -93,7 +93,7 @@ def rounded_ids(inquiry: Inquiry) -> Iterator[Finding]:
         if op.type not in _GATHER_TYPES or len(op.inputs) < 2:
             continue
         narrowed = _half_origin(inquiry, op.inputs[1])
-        host = inquiry.host(op)
+        host = inquiry.trace.host(op)
         if narrowed is None or host is None:
             continue
         largest = format_of(narrowed).largest_exact_integer

@@ -89,7 +89,7 @@ def _line(inquiry: Inquiry, op: Operation, around: LayerCall) -> Source | None:
     """Points at the promotion that made a product wide, else at the product."""
     roots = sorted({root for key in op.inputs for root in inquiry.flow.roots.get(key, ())})
     for root in map(inquiry.flow.operation, roots):
-        host = inquiry.host(root)
+        host = inquiry.trace.host(root)
         is_own = host is not None and host.index == around.index
         if is_own and inquiry.flow.is_upcast(root) and not inquiry.is_explicit(root):
             return inquiry.trace.source(root)
@@ -112,7 +112,7 @@ def _finding(
         op
         for op in inquiry.products
         if inquiry.flow.roots.get(op.outputs[0], frozenset()) & doing
-        and (host := inquiry.host(op)) is not None
+        and (host := inquiry.trace.host(op)) is not None
         and host.is_half
     ]
     share = (
@@ -133,7 +133,7 @@ def _finding(
 def _exit_finding(inquiry: Inquiry, reversion: Reversion) -> Finding:
     call, dtype = reversion.call, inquiry.trace.tensors[reversion.output].dtype
     producer = inquiry.trace.producers[reversion.output]
-    host = inquiry.host(producer)
+    host = inquiry.trace.host(producer)
     inner = host.path if host is not None and host.index != call.index else ""
     cause = f"its sublayer {inner!r} is float32" if inner else "a float32 input is not cast down"
     return finding(

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tf_amp_kit.formats import is_half
-from tf_amp_kit.precision.pinning.units import Units, is_below
+from tf_amp_kit.precision.pinning.units import Units
 from tf_amp_kit.tracing.heads import ancestors, saturating_activations
 from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.paths import is_below
 from tf_amp_kit.tracing.products import PRODUCT_TYPES
 from tf_amp_kit.tracing.records import LayerCall, Operation
 from tf_amp_kit.tracing.sensitivity import lists_with

@@ -6,9 +6,10 @@ from functools import cached_property
 
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.paths import is_below
 from tf_amp_kit.tracing.records import LayerCall, LayerFacts, Operation
 
-__all__ = ["Units", "is_below"]
+__all__ = ["Units"]
 
 
 class Units:
@@ -69,14 +70,3 @@ class Units:
     @cached_property
     def _called(self) -> frozenset[str]:
         return frozenset(call.path for call in self.trace.calls)
-
-
-def is_below(path: str, above: str) -> bool:
-    """Tells whether a path is another one, or hangs below it.
-
-    Example:
-
-    >>> is_below("block/dense", "block"), is_below("blocks", "block"), is_below("dense", "")
-    (True, False, True)
-    """
-    return not above or path == above or path.startswith(f"{above}/")

@@ -1,0 +1,1 @@
+"""Keeping layers of a model that exists already in float32."""

@@ -1,0 +1,173 @@
+"""How pins get into files: found out by rebuilding a layer from its configuration.
+
+Keras writes a configuration for each layer that a Functional or Sequential model
+holds. A pinned layer among them writes its own policy. For layers that such an
+owner makes in its constructor or in `build`, the ways are tried in this order:
+
+1. The owner writes the policies of its layers itself, as wrappers do.
+2. The owner passes its own policy on: it gets a `DTypePolicyMap`.
+3. An owner of Keras has to be pinned whole.
+4. The owner's policy carries the pins as `SublayerPins`, which need this package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import keras
+
+from tf_amp_kit import _keras
+from tf_amp_kit.precision.pinning.policy_map import SublayerPins, pins_are_carried
+from tf_amp_kit.precision.pinning.registry import pinned_paths
+from tf_amp_kit.tracing.paths import LayerPaths, is_below
+from tf_amp_kit.tracing.reading import is_custom
+from tf_amp_kit.tracing.state import undisturbed
+
+__all__ = ["NOWHERE", "PACKAGE", "PLAIN", "WHOLE", "owner_of", "settle", "unsettle"]
+
+#: Where a pin is kept: any Keras reads it, only this package does, nobody does.
+PLAIN: Final = "plain Keras"
+PACKAGE: Final = "needs tf_amp_kit"
+NOWHERE: Final = "not kept"
+#: The owner is a composite of Keras, which has to be pinned whole.
+WHOLE: Final = "as a whole"
+
+# The policies of owners before theirs had to tell of pins below them.
+_bases: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
+
+# What rebuilding a layer raises if its class does not support it.
+_REBUILDING_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def owner_of(paths: LayerPaths, path: str) -> str:
+    """Returns the path of the layer whose configuration a layer is part of.
+
+    Args:
+        paths: The paths of the model.
+        path: The path of a layer in it.
+
+    Returns:
+        The path itself if a graph model holds the layer.
+    """
+    around = [above for above, _ in paths if is_below(path, above)]
+    return next(above for above in (*around, path) if not _keras.is_functional(paths[above]))
+
+
+def unsettle(owner: Any) -> None:
+    """Takes back what `settle` did to a policy."""
+    if owner in _bases:
+        _keras.replace_policy(owner, _bases.pop(owner))
+
+
+def settle(owner: Any, made_under: Any) -> str:
+    """Gives the pins of a layer, and of what it holds, a place in its configuration.
+
+    Args:
+        owner: A layer or model that is no graph model; not settled.
+        made_under: The global policy that it is made under again, when loaded.
+
+    Returns:
+        `PLAIN`, `PACKAGE`, `NOWHERE` or `WHOLE`.
+    """
+    pinned = list(pinned_paths(LayerPaths(owner)))
+    if not pinned or _survive(owner, pinned, made_under):
+        return PLAIN
+    base = owner.dtype_policy
+    _bases[owner] = base
+    if not isinstance(owner, keras.Model):
+        _keras.replace_policy(owner, _policy_map(owner, base, pinned))
+        if _survive(owner, pinned, made_under):
+            return PLAIN
+    if not is_custom(owner):
+        unsettle(owner)
+        return WHOLE
+    carrying = SublayerPins(_default(base), dict(base) if _is_map(base) else None, pinned)
+    _keras.replace_policy(owner, carrying)
+    twin = _rebuilt(owner, made_under)
+    if isinstance(getattr(twin, "dtype_policy", None), SublayerPins):
+        return PACKAGE
+    unsettle(owner)
+    return NOWHERE
+
+
+def _policy_map(owner: Any, base: Any, pinned: Sequence[str]) -> Any:
+    policies = keras.dtype_policies.DTypePolicyMap(
+        _default(base), dict(base) if _is_map(base) else None
+    )
+    # One key for all: a path that matches two of them is an error of Keras's.
+    segments = sorted(filter(None, (_segments_below(owner, path) for path in pinned)))
+    if segments:
+        name, names = re.escape(owner.name), "|".join(map(re.escape, segments))
+        # Anchored, because older Keras searches. What is around the owner changes.
+        key = f"^(.*/)?{name}/({names})(/.*)?$"
+        policies[key] = keras.dtype_policies.DTypePolicy("float32")
+    return policies
+
+
+def _segments_below(owner: Any, path: str) -> str:
+    """Returns what Keras's path of a layer says below its owner's, or nothing."""
+    own, above = LayerPaths(owner)[path].path or "", owner.path or owner.name
+    return own.removeprefix(f"{above}/") if own.startswith(f"{above}/") else ""
+
+
+def _is_map(policy: Any) -> bool:
+    return isinstance(policy, keras.dtype_policies.DTypePolicyMap)
+
+
+def _default(policy: Any) -> Any:
+    return policy.default_policy if _is_map(policy) else policy
+
+
+def _survive(owner: Any, pinned: Sequence[str], made_under: Any) -> bool:
+    """Tells whether a rebuilt twin computes everywhere in the dtypes of the original."""
+    twin = _rebuilt(owner, made_under)
+    if twin is None:
+        return False
+    found = {path: layer.compute_dtype for path, layer in LayerPaths(twin)}
+    wanted = {path: layer.compute_dtype for path, layer in LayerPaths(owner)}
+    # A model's twin is not built, so that what its layers make later is missing.
+    return set(pinned) <= set(found) and found.items() <= wanted.items()
+
+
+def _rebuilt(owner: Any, made_under: Any) -> Any:
+    """Makes a layer anew from its configuration, as loading does; None if it cannot be."""
+    paths = LayerPaths(owner)
+    classes = {type(layer).__name__: type(layer) for _, layer in paths if is_custom(layer)}
+    with (
+        undisturbed(paths),
+        _keras.names_restored(),
+        pins_are_carried(),
+        keras.saving.custom_object_scope(classes),
+        _global_policy(made_under),
+        contextlib.suppress(*_REBUILDING_ERRORS),
+    ):
+        twin = type(owner).from_config(owner.get_config())
+        build_config = owner.get_build_config()
+        if build_config and not isinstance(owner, keras.Model):
+            twin.build_from_config(build_config)
+        # A class without a `get_config` of its own may be unable to say it again.
+        twin.get_config()
+        return twin
+    return None
+
+
+@contextlib.contextmanager
+def _global_policy(policy: Any) -> Iterator[None]:
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)

@@ -1,0 +1,123 @@
+"""The one call that keeps the sensitive layers of a model in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import keras
+
+from tf_amp_kit.precision import state
+from tf_amp_kit.precision.pinning import files, registry
+from tf_amp_kit.precision.pinning.candidates import Candidates, find_candidates
+from tf_amp_kit.precision.pinning.pins import Pins
+from tf_amp_kit.precision.pinning.setting import set_pins, trace_training
+from tf_amp_kit.precision.pinning.targets import resolve
+from tf_amp_kit.precision.request import DEFAULT_LEVEL
+from tf_amp_kit.tracing.model_check import check_keras_model
+from tf_amp_kit.tracing.paths import LayerPaths
+
+__all__ = ["level_in_force", "pin_float32"]
+
+
+def pin_float32(
+    model: keras.Model,
+    *targets: str | type[keras.layers.Layer] | keras.layers.Layer,
+    sensitive: bool = True,
+    inputs: Any = None,
+) -> Pins:
+    """Keeps layers of a built or loaded model in float32, without rebuilding it.
+
+    Call it once after a half-precision model is built, before it trains. Without
+    targets it pins what the level of `enable_amp` says, O1 if there is none. O2
+    pins the head of each output: the last layer with weights before it and all
+    that runs after that, sigmoids and softmaxes whose gradient would vanish, and
+    layers that add a loss in half precision, which `fit` refuses. O1 pins in
+    addition what a trace shows to run sensitive operations in half precision, and
+    what scales raw inputs. A layer is left in half if its float32 result would
+    make code around it fail, or a matrix product run in float32; `remarks` say so.
+
+    Sublayers follow. Weights, optimizer and compiled losses stay. The next `fit`,
+    `evaluate` or `predict` traces anew; a `tf.function` of your own, or a model
+    around this one, does not by itself.
+
+    Args:
+        model: A Keras model. Its layers may be unbuilt if targets are given.
+        *targets: Layers of the model, layer classes, or patterns. A pattern is a
+            regular expression that has to match a whole layer path, as the audit
+            shows them: `"encoder/.*"`. With targets, only these are pinned; a
+            second call adds to the first.
+        sensitive: Whether O1 pins sensitive layers too; False pins as O2 does.
+        inputs: Example inputs, only for a model that does not know its own.
+
+    Returns:
+        `Pins`. Print it to see what was pinned and why; `undo()`, `save(path)`.
+
+    Raises:
+        PinError: If a target matches no layer, if a layer stores its variables in
+            half precision, or if code around a target cannot take float32.
+        ModelError: If it is not a Keras 3 model; without targets, not built.
+        InputsError: If the inputs are unknown, or do not fit the model.
+
+    Example:
+
+    >>> model = keras.Sequential(
+    ...     [
+    ...         keras.Input((4,)),
+    ...         keras.layers.Dense(8, name="body", dtype="mixed_bfloat16"),
+    ...         keras.layers.Dense(1, activation="sigmoid", name="head", dtype="mixed_bfloat16"),
+    ...     ]
+    ... )
+    >>> print(pin_float32(model))
+    Pinned in float32: 1 layer of 'sequential'
+    <BLANKLINE>
+    Layer  Class  Why                   In a file
+    -----------------------------------------------
+    head   Dense  sigmoid of an output  plain Keras
+    """
+    check_keras_model(model)
+    if targets:
+        reasons = resolve(LayerPaths(model), targets)
+        return _with_advice(Pins(model.name, *set_pins(model, reasons, inputs=inputs)))
+    trace = trace_training(model, inputs)
+    candidates, level = find_candidates(trace), level_in_force()
+    outcome = set_pins(
+        model,
+        candidates.at_level(level, sensitive=sensitive),
+        before=trace,
+        may_leave=True,
+        inputs=inputs,
+    )
+    registry.note_level(model)
+    pins = Pins(model.name, *outcome)
+    remarks = (*pins.remarks, *_unpinned(candidates, pins, level))
+    return _with_advice(replace(pins, remarks=remarks))
+
+
+def level_in_force() -> str:
+    """Returns the level that was asked for, or the default."""
+    current = state.current()
+    return current.level if current is not None else DEFAULT_LEVEL
+
+
+def _unpinned(candidates: Candidates, pins: Pins, level: str) -> Iterator[str]:
+    if level == "O1":
+        for path, why in candidates.left.items():
+            if path not in pins.paths:
+                yield f"Left in half: {path} {why}."
+    if not pins.pins and not pins.remarks:
+        yield f"Nothing to pin at level {level}."
+
+
+def _with_advice(pins: Pins) -> Pins:
+    kinds = {pin.in_files for pin in pins.pins}
+    advice = {
+        files.PACKAGE: "Files keep these pins for `tf_amp_kit.load_model(path)` only: their "
+        "layers are made by code that takes no policy for them.",
+        files.NOWHERE: "Files cannot keep some of these pins: `pins.save(path)` them, and "
+        "`tf_amp_kit.load_model(path, pins=...)`.",
+    }
+    return replace(
+        pins, remarks=(*pins.remarks, *(text for k, text in advice.items() if k in kinds))
+    )

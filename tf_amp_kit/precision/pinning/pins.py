@@ -1,0 +1,149 @@
+"""The record of pins: what was kept in float32 and why, to undo, save and apply."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import keras
+
+from tf_amp_kit.errors import PinError
+from tf_amp_kit.precision.pinning.setting import Pin, set_pins
+from tf_amp_kit.precision.pinning.switch import Switch
+from tf_amp_kit.tables import render_table
+from tf_amp_kit.tracing.paths import LayerPaths
+
+__all__ = ["Pin", "Pins"]
+
+_FORMAT: Final = "tf_amp_kit pins"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class Pins:
+    """Layers that are kept in float32. Printing it tells which, and why.
+
+    Attributes:
+        model_name: The name of the model that was pinned.
+        pins: The pinned layers.
+        remarks: What was left in half, and what to know, in sentences.
+
+    Example:
+
+    >>> print(Pins("net", (Pin("head", "Dense", "named"),)))
+    Pinned in float32: 1 layer of 'net'
+    <BLANKLINE>
+    Layer  Class  Why    In a file
+    --------------------------------
+    head   Dense  named  plain Keras
+    """
+
+    model_name: str
+    pins: tuple[Pin, ...]
+    remarks: tuple[str, ...] = ()
+    _switch: Switch | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the pinned layers."""
+        return tuple(pin.path for pin in self.pins)
+
+    def undo(self) -> None:
+        """Gives the layers back the policies that they had, in memory and in files.
+
+        A layer that got another policy since keeps that one. A second time
+        nothing happens.
+
+        Raises:
+            PinError: If these pins were loaded, and are on no model.
+        """
+        if self._switch is None:
+            raise PinError(
+                "These pins are on no model. Expected pins that `pin_float32` or `apply` "
+                f"returned. Received: pins of {self.model_name!r}, loaded from a file."
+            )
+        self._switch.undo()
+
+    def apply(self, model: keras.Model) -> Pins:
+        """Pins the same layers in another model: a clone, a second build, a loaded one.
+
+        Args:
+            model: A Keras model with the same paths.
+
+        Returns:
+            The pins of that model.
+
+        Raises:
+            PinError: If a path is missing there, or belongs to another class.
+        """
+        paths = LayerPaths(model)
+        known = dict(paths)
+        strange = [
+            pin
+            for pin in self.pins
+            if pin.path not in known or type(known[pin.path]).__name__ != pin.layer_class
+        ]
+        if strange:
+            raise PinError(
+                "The pins are of another model. Expected layers "
+                f"{', '.join(f'{pin.path!r} ({pin.layer_class})' for pin in strange[:3])}"
+                f"{f' and {len(strange) - 3} more' if len(strange) > 3 else ''}. "
+                f"Received: {model.name!r} with {', '.join(map(repr, list(known)[1:9]))}."
+            )
+        return Pins(model.name, *set_pins(model, {pin.path: pin.reason for pin in self.pins}))
+
+    def save(self, path: str | Path) -> None:
+        """Writes the pins as JSON, keyed by layer path.
+
+        Args:
+            path: Where to; an existing file is replaced.
+        """
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Pins:
+        """Reads what `save` wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            Pins that are on no model yet: `apply` them.
+
+        Raises:
+            PinError: If the file holds something else.
+            OSError: If it cannot be read.
+        """
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            is_ours = (content["format"], content["version"]) == (_FORMAT, _VERSION)
+            pins = tuple(Pin(**pin) for pin in content["pins"]) if is_ours else None
+            name = str(content["model_name"])
+        except (ValueError, KeyError, TypeError):
+            pins = None
+        if pins is None:
+            raise PinError(
+                f"The file holds no pins. Expected JSON that `Pins.save` wrote, version "
+                f"{_VERSION}. Received: {str(path)!r}."
+            )
+        return cls(name, pins)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything as dictionaries, lists and strings."""
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "model_name": self.model_name,
+            "pins": [pin.to_dict() for pin in self.pins],
+            "remarks": list(self.remarks),
+        }
+
+    def __str__(self) -> str:
+        count = f"{len(self.pins)} layer{'' if len(self.pins) == 1 else 's'}"
+        parts = [f"Pinned in float32: {count} of {self.model_name!r}"]
+        if self.pins:
+            rows = [(pin.path, pin.layer_class, pin.reason, pin.in_files) for pin in self.pins]
+            parts.append(render_table(("Layer", "Class", "Why", "In a file"), rows))
+        return "\n\n".join((*parts, *self.remarks))

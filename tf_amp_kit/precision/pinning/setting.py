@@ -1,0 +1,205 @@
+"""Setting pins: turn layers to float32, look what that does, and keep it in files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import keras
+
+from tf_amp_kit.errors import InputsError, ModelError, PinError
+from tf_amp_kit.formats import is_half
+from tf_amp_kit.precision.float32_policy import half_variables
+from tf_amp_kit.precision.pinning import files
+from tf_amp_kit.precision.pinning.candidates import topmost
+from tf_amp_kit.precision.pinning.effects import Harm, find_harm
+from tf_amp_kit.precision.pinning.switch import Switch
+from tf_amp_kit.tracing.model_graph import trace_modes
+from tf_amp_kit.tracing.model_trace import ModelTrace
+from tf_amp_kit.tracing.paths import LayerPaths, is_below
+
+__all__ = ["Outcome", "Pin", "set_pins", "trace_training"]
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One layer that is kept in float32, sublayers included.
+
+    Attributes:
+        path: The layer's path.
+        layer_class: The class name.
+        reason: Why it was pinned.
+        in_files: Whether a saved model keeps it: `"plain Keras"` reads it, the
+            file `"needs tf_amp_kit"`, or it is `"not kept"`.
+    """
+
+    path: str
+    layer_class: str
+    reason: str
+    in_files: str = files.PLAIN
+
+    def to_dict(self) -> dict[str, str]:
+        """Returns the fields as a dictionary for JSON."""
+        return {
+            "path": self.path,
+            "layer_class": self.layer_class,
+            "reason": self.reason,
+            "in_files": self.in_files,
+        }
+
+
+class Outcome(NamedTuple):
+    """What came of setting pins."""
+
+    pins: tuple[Pin, ...]
+    remarks: tuple[str, ...]
+    switch: Switch
+
+
+def set_pins(
+    model: Any,
+    reasons: dict[str, str],
+    *,
+    before: ModelTrace | None = None,
+    may_leave: bool = False,
+    inputs: Any = None,
+) -> Outcome:
+    """Pins layers, all or none, unless some may be left.
+
+    Args:
+        model: A Keras model.
+        reasons: Why, by path.
+        before: A trace of the model without the pins, if there is one already.
+        may_leave: Whether to leave out what harms the code around it.
+        inputs: Example inputs, for a model that does not know its own.
+
+    Returns:
+        An `Outcome`.
+
+    Raises:
+        PinError: If a layer stores half variables, or code around a pin cannot
+            take its float32 result. The model is as it was.
+    """
+    paths = LayerPaths(model)
+    reasons = _lifted(paths, reasons)
+    _refuse_half_variables(paths, reasons)
+    before = before or _trace_if_possible(model, inputs)
+    switch = Switch(model, _usual_policy(paths))
+    switch.pin(reasons)
+    remarks: dict[str, None] = {}
+    while before is not None and reasons:
+        harms = find_harm(before, trace_training(model, inputs), tuple(reasons))
+        if not may_leave:
+            _refuse(switch, harms)
+            remarks |= dict.fromkeys(f"With {one.path} pinned, {one.reason}." for one in harms)
+            break
+        if not harms:
+            break
+        remarks |= dict.fromkeys(f"Left in half: {one.path}, or {one.reason}." for one in harms)
+        harmful = {one.path for one in harms}
+        reasons = {path: why for path, why in reasons.items() if path not in harmful}
+        switch.undo()
+        switch.pin(reasons)
+    reasons, kept = _settled(switch, paths, reasons)
+    pins = tuple(
+        Pin(path, type(paths[path]).__name__, why, kept[files.owner_of(paths, path)])
+        for path, why in reasons.items()
+    )
+    return Outcome(pins, tuple(remarks), switch)
+
+
+def trace_training(model: Any, inputs: Any = None) -> ModelTrace:
+    """Traces a model in training mode, built to its last layer.
+
+    Args:
+        model: A Keras model.
+        inputs: Example inputs, for a model that does not know its own.
+    """
+    num_weights = len(model.weights)
+    (trace,) = trace_modes(model, inputs=inputs, modes=(True,))
+    if len(model.weights) == num_weights:
+        return trace
+    # What the first trace built is missing in its list of layers.
+    return trace_modes(model, inputs=inputs, modes=(True,))[0]
+
+
+def _trace_if_possible(model: Any, inputs: Any) -> ModelTrace | None:
+    try:
+        return trace_training(model, inputs)
+    except (ModelError, InputsError):
+        if inputs is not None:
+            raise
+        return None  # not built yet: there is no code to look at
+
+
+def _lifted(paths: LayerPaths, reasons: dict[str, str]) -> dict[str, str]:
+    """Pins a TimeDistributed for its layer: it runs `call`, past the layer's policy."""
+    lifted = {}
+    for path, why in reasons.items():
+        around = [
+            above
+            for above, layer in paths
+            if isinstance(layer, keras.layers.TimeDistributed) and is_below(path, above)
+        ]
+        lifted[around[0] if around else path] = why
+    return topmost(lifted)
+
+
+def _refuse_half_variables(paths: LayerPaths, reasons: dict[str, str]) -> None:
+    stored_half = [path for path in reasons if half_variables(paths[path])]
+    if stored_half:
+        dtype = next(iter(half_variables(paths[stored_half[0]]))).dtype
+        raise PinError(
+            "A layer that stores its variables in half precision has no float32 weights to "
+            f"compute with. Expected layers with float32 variables. Received: {_some(stored_half)} "
+            f"stored in {dtype}. Convert the model first: "
+            f'`tf_amp_kit.convert_model(model, "mixed_{dtype}")`.'
+        )
+
+
+def _refuse(switch: Switch, harms: Collection[Harm]) -> None:
+    """Raises if code around a pin cannot run any more."""
+    for harm in harms:
+        if harm.conflict is None:
+            continue
+        switch.undo()
+        line = f" ({harm.conflict.source})" if harm.conflict.source else ""
+        raise PinError(
+            f"The code around {harm.path!r} cannot take its float32 result{line}: "
+            f"{harm.reason.rstrip('.')}. Pin {harm.around!r} as a whole, or wrap the layer where "
+            "it is made: `tf_amp_kit.layers.Float32(layer)` casts its result back. "
+            f"Received: a pin of {harm.path!r}."
+        )
+
+
+def _settled(
+    switch: Switch, paths: LayerPaths, reasons: dict[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    kept = switch.settle()
+    whole = {
+        owner: f"a file cannot keep {_some(below)} alone"
+        for owner, verdict in kept.items()
+        if verdict == files.WHOLE
+        for below in [[path for path in reasons if is_below(path, owner)]]
+    }
+    if not whole:
+        return reasons, kept
+    switch.pin(whole)
+    return topmost({**reasons, **whole}), switch.settle()
+
+
+def _usual_policy(paths: LayerPaths) -> Any:
+    """Returns the half policy that most layers have, else Keras's global one."""
+    policies = [layer.dtype_policy for _, layer in paths if is_half(layer.compute_dtype)]
+    plain = [one for one in policies if not isinstance(one, keras.dtype_policies.DTypePolicyMap)]
+    if not plain:
+        return keras.config.dtype_policy()
+    ((name, _),) = Counter(one.name for one in plain).most_common(1)
+    return next(one for one in plain if one.name == name)
+
+
+def _some(names: Collection[str]) -> str:
+    shown = ", ".join(map(repr, list(names)[:3]))
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
