@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
     from tf_amp_kit.precision.loss_scaling.shadows import Protection
     from tf_amp_kit.precision.loss_scaling.state import LossScaleState
+    from tf_amp_kit.precision.pinning.pin import pin_float32
+    from tf_amp_kit.precision.pinning.pins import Pin, Pins
     from tf_amp_kit.precision.policy import (
         amp_scope,
         current_amp,
@@ -45,6 +47,8 @@ __all__ = [
     "Finding",
     "LossScaleOptimizer",
     "LossScaleState",
+    "Pin",
+    "Pins",
     "Protection",
     "amp_scope",
     "audit_layer_dtypes",
@@ -54,6 +58,7 @@ __all__ = [
     "enable_amp",
     "is_supported",
     "make_loss_scale_optimizer",
+    "pin_float32",
 ]
 
 # Where the public names are at home; loaded on first use.
@@ -64,6 +69,8 @@ _HOMES: Final = {
     "Finding": "tf_amp_kit.inspection.audit",
     "LossScaleOptimizer": "tf_amp_kit.precision.loss_scaling.optimizer",
     "LossScaleState": "tf_amp_kit.precision.loss_scaling.state",
+    "Pin": "tf_amp_kit.precision.pinning.pins",
+    "Pins": "tf_amp_kit.precision.pinning.pins",
     "Protection": "tf_amp_kit.precision.loss_scaling.shadows",
     "amp_scope": "tf_amp_kit.precision.policy",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
@@ -73,10 +80,14 @@ _HOMES: Final = {
     "enable_amp": "tf_amp_kit.precision.policy",
     "is_supported": "tf_amp_kit.precision.policy",
     "make_loss_scale_optimizer": "tf_amp_kit.precision.loss_scaling.factory",
+    "pin_float32": "tf_amp_kit.precision.pinning.pin",
 }
 
 # Modules with classes that files name. Keras finds those only if they are registered.
-_NAMED_IN_FILES: Final = ("tf_amp_kit.precision.loss_scaling.optimizer",)
+_NAMED_IN_FILES: Final = (
+    "tf_amp_kit.precision.loss_scaling.optimizer",
+    "tf_amp_kit.precision.pinning.policy_map",
+)
 
 
 def register_for_files() -> None:

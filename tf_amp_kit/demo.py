@@ -1,7 +1,7 @@
 """The main job from end to end, on a small network that reads digits.
 
 A custom layer of it silently returns float32. The demo finds the layer with an
-audit, repairs it, audits again, and trains in both precisions.
+audit, repairs it, pins what is sensitive, audits again, and trains in both precisions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tf_amp_kit.errors import EnvironmentUnfit, PrecisionError
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.inspection.audit import AuditReport, audit_layer_dtypes
+from tf_amp_kit.precision.pinning.pin import pin_float32
 from tf_amp_kit.precision.policy import amp_scope, enable_amp
 
 __all__ = ["RepairedStandardize", "Standardize", "run_demo"]
@@ -76,7 +77,7 @@ class _Digits(NamedTuple):
 
 
 def run_demo(precision: str = "bf16") -> bool:
-    """Enables, audits, repairs, audits again, trains and compares, and prints it all.
+    """Enables, audits, repairs, pins, audits again, trains and compares, and prints it.
 
     Use it to see the toolkit at work, and to check an installation. Afterwards
     the precision is what it was; the global random seeds are not.
@@ -114,10 +115,14 @@ def run_demo(precision: str = "bf16") -> bool:
         _headline("3. Fix the line that it names")
         print(textwrap.dedent(inspect.getsource(RepairedStandardize.call)).rstrip())
 
-        _headline("4. Audit again")
-        after = audit_layer_dtypes(_build_model(RepairedStandardize, digits))
+        _headline("4. Pin what the level keeps in float32: amp.pin_float32(model)")
+        repaired = _build_model(RepairedStandardize, digits)
+        print(pin_float32(repaired))
 
-        _headline("5. Train in float32 and in half precision, from the same seeds")
+        _headline("5. Audit again")
+        after = audit_layer_dtypes(repaired)
+
+        _headline("6. Train in float32 and in half precision, from the same seeds")
         enable_amp("fp32")
         wide_score = _train(digits, "float32")
         enable_amp(precision)
@@ -182,6 +187,7 @@ class _Progress(keras.callbacks.Callback):
 def _train(digits: _Digits, precision: str) -> float:
     keras.utils.set_random_seed(_SEED)
     model = _build_model(RepairedStandardize, digits)
+    pin_float32(model)
     model.fit(
         digits.x_train,
         digits.y_train,
@@ -197,7 +203,7 @@ def _train(digits: _Digits, precision: str) -> float:
 def _conclude(
     before: AuditReport, after: AuditReport, half: str, wide_score: float, half_score: float
 ) -> bool:
-    _headline("6. Compare")
+    _headline("7. Compare")
     found = [one for one in before.findings_at_least() if one.source and one.path == "standardize"]
     difference = half_score - wide_score
     is_close = abs(difference) <= _MARGIN

@@ -17,6 +17,7 @@ from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.inspection.report import AuditReport, LayerRow
 from tf_amp_kit.inspection.rows import layer_rows
 from tf_amp_kit.inspection.rules import Circumstances, run_rules
+from tf_amp_kit.precision.pinning.pin import missing_pins
 from tf_amp_kit.precision.pinning.registry import has_level, pinned_paths
 from tf_amp_kit.precision.policy import current_amp
 from tf_amp_kit.tracing.building import build_observed
@@ -133,7 +134,7 @@ def _audit(
     around = Circumstances(
         conflicts=met_while_building,
         device_type=_device_type(),
-        level=_missing_level(model, expected),
+        missing_pins=_missing_pins(model, expected, traces[-1]),
         slow_reasons=_slow_reasons(),
         sample={} if sample is None else sample_by_input(model, sample, traces[0].input_shapes),
     )
@@ -183,11 +184,12 @@ def _usual(layers: Iterable[LayerFacts]) -> str:
     return most
 
 
-def _missing_level(model: keras.Model, expected: str) -> str | None:
-    """Returns the level that was asked for, unless the model has its pins."""
-    state = current_amp()
-    is_asked = state is not None and state.precision == expected and is_half(expected)
-    return state.level if state is not None and is_asked and not has_level(model) else None
+def _missing_pins(model: keras.Model, expected: str, trace: ModelTrace) -> tuple[str, ...]:
+    """Returns what was asked for in float32, unless the model has its pins."""
+    asked = current_amp()
+    if asked is None or asked.precision != expected or has_level(model):
+        return ()
+    return missing_pins(trace, asked)
 
 
 def _device_type() -> str:

@@ -16,11 +16,15 @@ from __future__ import annotations
 
 import warnings
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from tf_amp_kit import hardware
+from tf_amp_kit.errors import PinError
 from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision import state
+from tf_amp_kit.precision.pinning.pins import Pins
 from tf_amp_kit.precision.request import AUTO, DEFAULT_LEVEL, doubts, parse_request
 from tf_amp_kit.precision.state import AmpState
 
@@ -30,7 +34,9 @@ __all__ = ["amp_scope", "current_amp", "disable_amp", "enable_amp", "is_supporte
 _warned: Final[set[str]] = set()
 
 
-def enable_amp(name: str = AUTO, *, level: str = DEFAULT_LEVEL) -> AmpState:
+def enable_amp(
+    name: str = AUTO, *, level: str = DEFAULT_LEVEL, pins: Pins | str | Path | None = None
+) -> AmpState:
     """Switches a precision on, for every layer created from now on.
 
     Call it before the model is built: existing layers keep their policy. The
@@ -47,6 +53,9 @@ def enable_amp(name: str = AUTO, *, level: str = DEFAULT_LEVEL) -> AmpState:
             pure half. float32 is always recorded as `"O0"`. The policy reaches
             all layers alike: what O1 and O2 mean to keep in float32 is up to the
             model's own `dtype="float32"`, and the audit tells where it is missing.
+            `pin_float32(model)` applies it once there is a model.
+        pins: What `pin_float32(model)` pins instead of the level's layers, or the
+            file of it.
 
     Returns:
         The `AmpState` that is now current.
@@ -54,6 +63,7 @@ def enable_amp(name: str = AUTO, *, level: str = DEFAULT_LEVEL) -> AmpState:
     Raises:
         PrecisionError: If `name` or `level` is unknown, or the two contradict
             each other.
+        PinError: If `pins` are no pins.
         EnvironmentUnfit: If Keras runs on another backend than TensorFlow, or
             its floatx is not float32.
 
@@ -66,7 +76,7 @@ def enable_amp(name: str = AUTO, *, level: str = DEFAULT_LEVEL) -> AmpState:
     'bfloat16'
     >>> disable_amp()
     """
-    requested = _resolve(name, level)
+    requested = _resolve(name, level, pins)
     state.switch_on(requested)
     return requested
 
@@ -90,7 +100,9 @@ def disable_amp() -> None:
     state.switch_off()
 
 
-def amp_scope(name: str = AUTO, *, level: str = DEFAULT_LEVEL) -> AbstractContextManager[AmpState]:
+def amp_scope(
+    name: str = AUTO, *, level: str = DEFAULT_LEVEL, pins: Pins | str | Path | None = None
+) -> AbstractContextManager[AmpState]:
     """Switches a precision on for the layers created inside a `with` block.
 
     At the end of the block Keras's policy and the current state are what they
@@ -101,12 +113,14 @@ def amp_scope(name: str = AUTO, *, level: str = DEFAULT_LEVEL) -> AbstractContex
     Args:
         name: As in `enable_amp`.
         level: As in `enable_amp`.
+        pins: As in `enable_amp`.
 
     Returns:
         A context manager that gives the `AmpState`.
 
     Raises:
         PrecisionError: As in `enable_amp`.
+        PinError: As in `enable_amp`.
         EnvironmentUnfit: As in `enable_amp`.
 
     Example:
@@ -118,7 +132,7 @@ def amp_scope(name: str = AUTO, *, level: str = DEFAULT_LEVEL) -> AbstractContex
     >>> keras.layers.Dense(2).compute_dtype
     'float32'
     """
-    return state.entered(_resolve(name, level))
+    return state.entered(_resolve(name, level, pins))
 
 
 def current_amp() -> AmpState | None:
@@ -162,18 +176,29 @@ def is_supported(precision: str) -> bool | None:
     return hardware.detect_hardware().is_fast(parse_precision(precision, argument="precision"))
 
 
-def _resolve(name: Any, level: Any) -> AmpState:
+def _resolve(name: Any, level: Any, pins: Any) -> AmpState:
     """Validates a request and says what must be said; changes no state.
 
     Called by public functions directly: the stacklevel counts on it.
     """
-    requested = parse_request(name, level)
+    requested = replace(parse_request(name, level), pins=_parse_pins(pins))
     for doubt in doubts(requested, level):
         if doubt.cause not in _warned:
             warnings.warn(doubt.message, doubt.category, stacklevel=3)
             # Afterwards, so that a warning turned into an error is said again.
             _warned.add(doubt.cause)
     return requested
+
+
+def _parse_pins(pins: Any) -> Pins | None:
+    if pins is None or isinstance(pins, Pins):
+        return pins
+    if isinstance(pins, str | Path):
+        return Pins.load(pins)
+    raise PinError(
+        "Unknown pins. Expected what `pin_float32` returned, or the path of a file that its "
+        f"`save` wrote. Received: pins={pins!r}."
+    )
 
 
 def forget_warnings() -> None:

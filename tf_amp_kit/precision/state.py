@@ -20,9 +20,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import keras
+
+if TYPE_CHECKING:
+    from tf_amp_kit.precision.pinning.pins import Pins
 
 __all__ = ["AmpState", "current", "entered", "forget", "switch_off", "switch_on"]
 
@@ -34,6 +37,7 @@ class AmpState:
     Args:
         precision: `"float16"`, `"bfloat16"` or `"float32"`.
         level: `"O0"` to `"O3"`; float32 is always `"O0"`.
+        pins: What `pin_float32` pins instead of the level's layers, or None.
         requested: What the caller wrote, `"auto"` for example. Two states that
             differ only in this are equal.
 
@@ -45,6 +49,7 @@ class AmpState:
 
     precision: str
     level: str
+    pins: Pins | None = field(default=None, repr=False, kw_only=True)
     requested: str = field(default="", compare=False)
 
     @property

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tf_amp_kit.inspection.findings import Finding
 from tf_amp_kit.inspection.inquiry import Inquiry
-from tf_amp_kit.inspection.rules.asked_for import missing_pins, stale_models
+from tf_amp_kit.inspection.rules.asked_for import half_layers_to_pin, stale_models
 from tf_amp_kit.inspection.rules.between import idle_casts, wide_operations
 from tf_amp_kit.inspection.rules.clashes import clashing_dtypes
 from tf_amp_kit.inspection.rules.heads import half_activations, half_outputs
@@ -38,14 +38,14 @@ class Circumstances:
     Attributes:
         conflicts: What raised while the model was built.
         device_type: `"CPU"` or `"GPU"`, where the model runs by default.
-        level: The level whose pins are missing, if somebody asked for one.
+        missing_pins: Paths of layers that were asked for in float32, and are half.
         slow_reasons: Why a half dtype is slow here, by dtype; absent if it is not.
         sample: Raw numeric inputs by the key of the model input.
     """
 
     conflicts: tuple[Conflict, ...] = ()
     device_type: str = "CPU"
-    level: str | None = None
+    missing_pins: tuple[str, ...] = ()
     slow_reasons: Mapping[str, str] = field(default_factory=dict)
     sample: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _each(silent_reversions),
     _each(wide_products),
     _each(stale_models),
-    lambda inquiries, around: missing_pins(inquiries[-1], around.level) if inquiries else (),
+    lambda inquiries, around: half_layers_to_pin(inquiries, around.missing_pins),
     _each(wide_operations),
     lambda inquiries, _: idle_casts(inquiries),
     _each(half_outputs),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
-from tf_amp_kit.precision.pinning.candidates import find_candidates
 from tf_amp_kit.tracing.paths import is_below
 from tf_amp_kit.tracing.records import LayerFacts
 
@@ -21,26 +20,20 @@ _FIX: Final = (
 )
 
 
-def missing_pins(inquiry: Inquiry, level: str | None) -> Iterator[Finding]:
-    """AMP108: nothing has applied the level to this model.
-
-    Args:
-        inquiry: What is known of a trace with `training=True`.
-        level: The level that was asked for; None if it was applied, or nobody asked.
-    """
-    pins = find_candidates(inquiry.trace).at_level(level) if level is not None else {}
-    if pins:
-        dtype, count = inquiry.precision, len(pins)
-        layers = "1 layer that it keeps" if count == 1 else f"{count} layers that it keeps"
-        yield finding(
-            "AMP108",
-            inquiry.trace.layers[0].path,
-            inquiry.trace.layers[0].layer_class,
-            f"level {level} was asked for, but {layers} in float32 compute"
-            f"{'s' if count == 1 else ''} in {dtype}",
-            "`tf_amp_kit.pin_float32(model)` after the model is built; it tells why for each.",
-            affects=tuple(pins),
-        )
+def half_layers_to_pin(inquiries: Sequence[Inquiry], paths: tuple[str, ...]) -> Iterator[Finding]:
+    """AMP108: nobody applied the level, or the pins, that were asked for."""
+    if not paths:
+        return
+    count, root = len(paths), inquiries[0].trace.layers[0]
+    yield finding(
+        "AMP108",
+        root.path,
+        root.layer_class,
+        f"{count} layer{'' if count == 1 else 's'} that should stay in float32 compute"
+        f"{'s' if count == 1 else ''} in {inquiries[0].precision}",
+        "Once the model is built: `tf_amp_kit.pin_float32(model)`, which tells why for each.",
+        affects=paths,
+    )
 
 
 def stale_models(inquiry: Inquiry) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from tf_amp_kit.formats import is_half
 from tf_amp_kit.precision import state
 from tf_amp_kit.precision.pinning import files, registry
 from tf_amp_kit.precision.pinning.candidates import Candidates, find_candidates
@@ -16,9 +17,10 @@ from tf_amp_kit.precision.pinning.setting import set_pins, trace_training
 from tf_amp_kit.precision.pinning.targets import resolve
 from tf_amp_kit.precision.request import DEFAULT_LEVEL
 from tf_amp_kit.tracing.model_check import check_keras_model
+from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.paths import LayerPaths
 
-__all__ = ["level_in_force", "pin_float32"]
+__all__ = ["missing_pins", "pin_float32"]
 
 
 def pin_float32(
@@ -30,7 +32,8 @@ def pin_float32(
     """Keeps layers of a built or loaded model in float32, without rebuilding it.
 
     Call it once after a half-precision model is built, before it trains. Without
-    targets it pins what the level of `enable_amp` says, O1 if there is none. O2
+    targets it pins what `enable_amp` was told: its `pins`, else what its level
+    says, O1 if there is none. O2
     pins the head of each output: the last layer with weights before it and all
     that runs after that, sigmoids and softmaxes whose gradient would vanish, and
     layers that add a loss in half precision, which `fit` refuses. O1 pins in
@@ -80,8 +83,12 @@ def pin_float32(
     if targets:
         reasons = resolve(LayerPaths(model), targets)
         return _with_advice(Pins(model.name, *set_pins(model, reasons, inputs=inputs)))
+    asked = state.current()
+    if asked is not None and asked.pins is not None:
+        registry.note_level(model)
+        return asked.pins.apply(model)
     trace = trace_training(model, inputs)
-    candidates, level = find_candidates(trace), level_in_force()
+    candidates, level = find_candidates(trace), asked.level if asked else DEFAULT_LEVEL
     outcome = set_pins(
         model,
         candidates.at_level(level, sensitive=sensitive),
@@ -95,10 +102,17 @@ def pin_float32(
     return _with_advice(replace(pins, remarks=remarks))
 
 
-def level_in_force() -> str:
-    """Returns the level that was asked for, or the default."""
-    current = state.current()
-    return current.level if current is not None else DEFAULT_LEVEL
+def missing_pins(trace: ModelTrace, asked: state.AmpState) -> tuple[str, ...]:
+    """Returns the paths of layers that were asked for in float32, and are half.
+
+    Args:
+        trace: A trace with `training=True`.
+        asked: What was asked for.
+    """
+    if asked.pins is None:
+        return tuple(find_candidates(trace).at_level(asked.level))
+    half = {facts.path for facts in trace.layers if is_half(facts.compute_dtype)}
+    return tuple(path for path in asked.pins.paths if path in half)
 
 
 def _unpinned(candidates: Candidates, pins: Pins, level: str) -> Iterator[str]:

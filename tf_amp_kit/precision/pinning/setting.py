@@ -33,6 +33,11 @@ class Pin:
         reason: Why it was pinned.
         in_files: Whether a saved model keeps it: `"plain Keras"` reads it, the
             file `"needs tf_amp_kit"`, or it is `"not kept"`.
+
+    Example:
+
+    >>> Pin("head", "Dense", "named").to_dict()["in_files"]
+    'plain Keras'
     """
 
     path: str
