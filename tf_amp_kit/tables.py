@@ -7,6 +7,7 @@ terminal, on its colours or on environment variables, so that tests can pin it.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from io import StringIO
@@ -19,7 +20,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["DEFAULT_WIDTH", "html_table", "render_table"]
+__all__ = ["DEFAULT_WIDTH", "html_table", "render_table", "wrapped"]
 
 # Fits a split editor window and a CI log.
 DEFAULT_WIDTH: Final = 100
@@ -120,6 +121,25 @@ def render_table(
         table.add_row(*map(_Cell, row))
     text = _to_text(table, width)
     return text if title is None else f"{_to_text(_Cell(title), width)}\n\n{text}"
+
+
+def wrapped(text: str) -> str:
+    """Breaks a sentence into lines of the default width, indented from the second on.
+
+    Words are left whole, paths above all: they are there to be found again.
+
+    Example:
+
+    >>> wrapped("short")
+    'short'
+    """
+    return textwrap.fill(
+        text,
+        DEFAULT_WIDTH,
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def html_table(

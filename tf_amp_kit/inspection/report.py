@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 from tf_amp_kit.errors import FindingsError
 from tf_amp_kit.inspection.findings import SEVERITIES, Finding, at_least
-from tf_amp_kit.tables import DEFAULT_WIDTH, html_table, render_table
+from tf_amp_kit.tables import html_table, render_table, wrapped
 
 __all__ = ["AuditReport", "LayerRow"]
 
@@ -204,22 +203,11 @@ def _short_form(code: str, notes: Iterable[Finding]) -> str:
     same = [one for one in notes if one.code == code]
     first = same[0]
     who = f"{_shown(first.path)} ({first.layer_class})"
-    lines = [_wrapped(f"{code} note: {who} {first.message.rstrip('.')}.")]
+    lines = [wrapped(f"{code} note: {who} {first.message.rstrip('.')}.")]
     others = tuple(dict.fromkeys(one.path for one in same[1:] if one.path != first.path))
     if others:
-        lines.append(_wrapped(f"    Likewise: {_some(others)}"))
+        lines.append(wrapped(f"    Likewise: {_some(others)}"))
     return "\n".join(lines)
-
-
-def _wrapped(text: str) -> str:
-    # Source lines are left as they are: they are there to be found again.
-    return textwrap.fill(
-        text,
-        DEFAULT_WIDTH,
-        subsequent_indent="    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _some(paths: Sequence[str]) -> str:
@@ -230,10 +218,10 @@ def _some(paths: Sequence[str]) -> str:
 
 def _long_form(one: Finding) -> str:
     who = f"{_shown(one.path)} ({one.layer_class})"
-    lines = [_wrapped(f"{one.code} {one.severity}: {who} {one.message.rstrip('.')}.")]
+    lines = [wrapped(f"{one.code} {one.severity}: {who} {one.message.rstrip('.')}.")]
     if one.source:
         lines.append(f"    {one.source}\n        {one.source.text}")
-    lines.append(_wrapped(f"    Fix: {one.fix}"))
+    lines.append(wrapped(f"    Fix: {one.fix}"))
     if one.affects:
-        lines.append(_wrapped(f"    Touches: {_some(one.affects)}"))
+        lines.append(wrapped(f"    Touches: {_some(one.affects)}"))
     return "\n".join(lines)

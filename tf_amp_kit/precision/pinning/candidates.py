@@ -152,7 +152,7 @@ def _scaling(units: Units) -> Iterator[tuple[str, str]]:
             continue
         if {trace.before_casts(key) for key in call.inputs} <= raw:
             raw.update(trace.before_casts(key) for key in call.outputs)
-            yield call.path, "scales raw inputs, before half precision has rounded them"
+            yield call.path, "scales raw inputs"
 
 
 def _is_trained(units: Units, call: LayerCall) -> bool:

@@ -12,7 +12,7 @@ import keras
 from tf_amp_kit.errors import PinError
 from tf_amp_kit.precision.pinning.setting import Pin, set_pins
 from tf_amp_kit.precision.pinning.switch import Switch
-from tf_amp_kit.tables import render_table
+from tf_amp_kit.tables import render_table, wrapped
 from tf_amp_kit.tracing.paths import LayerPaths
 
 __all__ = ["Pin", "Pins"]
@@ -146,4 +146,4 @@ class Pins:
         if self.pins:
             rows = [(pin.path, pin.layer_class, pin.reason, pin.in_files) for pin in self.pins]
             parts.append(render_table(("Layer", "Class", "Why", "In a file"), rows))
-        return "\n\n".join((*parts, *self.remarks))
+        return "\n\n".join((*parts, *map(wrapped, self.remarks)))
