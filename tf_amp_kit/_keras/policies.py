@@ -25,7 +25,7 @@ def replace_policy(layer: Any, policy: Any) -> None:
     layer._dtype_policy = policy
 
 
-def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> None:
+def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> bool:
     """Brings the recorded dtypes of a graph model in line with changed policies.
 
     Uses `Function._nodes_by_depth`, `Layer._convert_input_args` and
@@ -34,7 +34,10 @@ def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> None:
 
     Args:
         model: A Functional model, or a Sequential one.
-        changed: Layers whose policies changed, those in nested models included.
+        changed: Layers whose policies changed, and nested models whose outputs did.
+
+    Returns:
+        Whether an output changed.
     """
     graph = getattr(model, "_functional", None) or model
     by_depth = getattr(graph, "_nodes_by_depth", {})
@@ -47,6 +50,7 @@ def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> None:
             )
             if is_stale and not node.is_input:
                 stale.update(_refresh(node))
+    return any(id(tensor) in stale for tensor in getattr(graph, "outputs", None) or ())
 
 
 def _refresh(node: Any) -> Iterator[int]:

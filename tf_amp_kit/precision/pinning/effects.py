@@ -64,16 +64,12 @@ def _is_pinned(path: str, pinned: Collection[str]) -> bool:
 
 
 def _results_used_by(trace: ModelTrace, path: str, pinned: Collection[str]) -> Iterator[str]:
-    """Yields the pins whose results the code of a layer gets from their calls."""
+    """Yields the pins whose results the code of a layer computes with."""
     for pin in pinned:
-        calls = [call for call in trace.calls if call.path == pin]
-        if any(_caller(trace, call) == path for call in calls):
+        results = [key for call in trace.calls if call.path == pin for key in call.outputs]
+        hosts = (trace.host(op) for key in results for op in trace.consumers.get(key, ()))
+        if any(host is not None and host.path == path for host in hosts):
             yield pin
-
-
-def _caller(trace: ModelTrace, call: LayerCall) -> str | None:
-    around = [one for one in trace.enclosing(call) if one.kind != "operation"][1:]
-    return around[0].path if around else None
 
 
 def _wide_products(

@@ -84,6 +84,7 @@ class Switch:
         changed = [layer for layer, _, _ in self._changes]
         models = [one for _, one in LayerPaths(self.model) if isinstance(one, keras.Model)]
         for model in reversed(models):  # what a nested model returns comes first
-            _keras.refresh_symbolic_dtypes(model, changed)
+            if _keras.refresh_symbolic_dtypes(model, changed):
+                changed.append(model)
             # Traced with the old policies; Keras makes them anew.
             model.train_function = model.test_function = model.predict_function = None

@@ -9,9 +9,10 @@ from typing import Any
 
 import keras
 
+from tf_amp_kit import _keras
 from tf_amp_kit.errors import PinError
 from tf_amp_kit.precision.pinning.candidates import topmost
-from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.paths import LayerPaths, is_below
 
 __all__ = ["resolve"]
 
@@ -46,7 +47,21 @@ def resolve(paths: LayerPaths, targets: tuple[Any, ...]) -> dict[str, str]:
         if not matching:
             raise PinError(f"{_nothing(paths, target)} Expected {_FORMS}.")
         found = matching | found
-    return topmost(found)
+    return topmost(dict(_held(paths, topmost(found))))
+
+
+def _held(paths: LayerPaths, reasons: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Means the layers of a graph model for the model: its own policy does nothing."""
+    graphs = {path for path, layer in paths if _keras.is_functional(layer)}
+    for wanted, reason in reasons.items():
+        if wanted not in graphs and wanted:
+            yield wanted, reason
+        else:
+            yield from (
+                (path, reason)
+                for path, _ in paths
+                if path and is_below(path, wanted) and path not in graphs
+            )
 
 
 def _matching(paths: LayerPaths, target: Any) -> Iterator[tuple[str, str]]:
@@ -62,10 +77,8 @@ def _matching(paths: LayerPaths, target: Any) -> Iterator[tuple[str, str]]:
                 yield path, f"is a {target.__name__}"
     elif isinstance(target, keras.layers.Layer):
         path_of = paths.of(target)
-        if path_of:
+        if path_of is not None:
             yield path_of, "given"
-        elif path_of is not None:  # the model itself: all that it holds
-            yield from ((path, "given") for path, _ in layers)
     else:
         raise PinError(f"A target of another kind. Expected {_FORMS}. Received: {target!r}.")
 

@@ -1,0 +1,6 @@
+import pytest
+
+
+@pytest.fixture(params=["float16", "bfloat16"])
+def half(request):
+    return request.param

@@ -1,0 +1,174 @@
+"""What a pin changes at once, and what it must not do to the code around it."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import tf_amp_kit as amp
+from tests.precision.pinning import models
+
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+
+
+@pytest.fixture(autouse=True)
+def _mixed(half):
+    keras.config.set_dtype_policy(f"mixed_{half}")
+
+
+def inputs(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+
+def test_a_pinned_head_gives_what_the_float32_head_gives_on_the_same_features():
+    model = models.chain(layers.Dense(8, name="body"))
+    body = keras.Model(model.inputs[0], model.get_layer("body").output)
+    features = body(inputs(16, 4)).numpy().astype("float32")
+    kernel, bias = model.get_layer("head").get_weights()
+    logits = features @ kernel + bias
+    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    amp.pin_float32(model)
+    np.testing.assert_allclose(model.predict(inputs(16, 4), verbose=0), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["predict", "evaluate", "fit"])
+def test_functions_that_were_traced_before_are_renewed(method):
+    model = models.chain(layers.Dense(8, name="body"), activation=None)
+    model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mae"])
+    x, y = inputs(8, 4), inputs(8, 2)
+    args = {"predict": (x,), "evaluate": (x, y), "fit": (x, y)}[method]
+    run = {
+        "predict": lambda: model.predict(*args, verbose=0),
+        "evaluate": lambda: model.evaluate(*args, verbose=0),
+        "fit": lambda: list(model.fit(*args, verbose=0, shuffle=False).history.values()),
+    }[method]
+    before = np.asarray(run(), "float64")
+    pins = amp.pin_float32(model, "body", "head")
+    pinned = np.asarray(run(), "float64")
+    pins.undo()
+    after = np.asarray(run(), "float64")
+    np.testing.assert_array_equal(after, before)
+    assert not np.array_equal(pinned, before)
+
+
+def test_weights_and_optimizer_state_stay():
+    model = models.chain(layers.Dense(8, name="body"))
+    model.compile("adam", "mse")
+    model.fit(inputs(8, 4), inputs(8, 2), verbose=0)
+    weights = [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
+    amp.pin_float32(model)
+    kept = [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
+    assert all(np.array_equal(a, b) for a, b in zip(weights, kept, strict=True))
+    assert int(model.optimizer.iterations.numpy()) == 1
+
+
+def test_symbolic_dtypes_follow_through_nested_models_and_back(half):
+    inner = keras.Sequential([keras.Input((4,)), layers.Dense(4, name="up")], name="inner")
+    x = keras.Input((4,))
+    model = keras.Model(x, layers.Flatten(name="flat", dtype="float32")(inner(x)) * 2)
+    outer = keras.Model(x, inner(x) * 2)
+    pins = amp.pin_float32(outer, "inner/up")
+    assert (inner.outputs[0].dtype, outer.outputs[0].dtype) == ("float32", "float32")
+    pins.undo()
+    assert (inner.outputs[0].dtype, outer.outputs[0].dtype) == (half, half)
+    assert model.outputs[0].dtype == "float32"
+
+
+def test_the_symbolic_dtype_of_what_follows_in_half_stays_half(half):
+    model = models.chain(layers.Dense(4, name="body"), layers.ReLU(name="relu"))
+    amp.pin_float32(model, "body")
+    dtypes = [layer.output.dtype for layer in model.layers]
+    assert dtypes == ["float32", half, half]
+
+
+def test_a_pin_that_would_make_code_raise_is_an_error_and_leaves_nothing():
+    model = models.chain(models.Residual(name="block"))
+    before = models.dtypes(model)
+    message = "The code around 'block/dense' cannot take its float32 result"
+    with pytest.raises(amp.errors.PinError, match=re.escape(message)) as error:
+        amp.pin_float32(model, "block/dense")
+    assert "models.py:" in str(error.value)
+    assert "Pin 'block' as a whole" in str(error.value)
+    assert models.dtypes(model) == before
+    model(inputs(2, 4))
+    assert amp.pin_float32(model, "block").paths == ("block",)
+    model(inputs(2, 4))
+
+
+def test_without_targets_such_a_layer_is_left_and_told():
+    model = keras.Sequential([keras.Input((4,)), models.Residual(name="block")])
+    pins = amp.pin_float32(model)
+    assert pins.paths == ("block/norm",)
+    assert pins.remarks[0].startswith("Left in half: block/dense, or block raises: ")
+    model(inputs(2, 4))
+
+
+def scored():
+    inputs = keras.Input(batch_shape=(8, 4))
+    block = models.Scored(name="block")(layers.Dense(4)(inputs))
+    return keras.Model(inputs, layers.Dense(2, name="head")(block))
+
+
+def test_without_targets_no_product_around_becomes_float32():
+    model = scored()
+    pins = amp.pin_float32(model)
+    assert "block/norm" not in pins.paths
+    assert "Left in half: block/norm, or block would run MatMul in float32." in pins.remarks
+
+
+def test_with_targets_such_a_product_is_told():
+    model = scored()
+    pins = amp.pin_float32(model, "block/norm")
+    assert pins.paths == ("block/norm",)
+    assert pins.remarks[0] == "With block/norm pinned, block would run MatMul in float32."
+
+
+def test_an_audit_shows_the_pins_and_finds_nothing_against_them(half):
+    model = models.chain(layers.UnitNormalization(), models.Passing(name="block"))
+    amp.pin_float32(model)
+    amp.pin_float32(model, "block/dense")
+    report = amp.audit_layer_dtypes(model, verbose=0)
+    remarks = {row.path: row.remark for row in report.rows}
+    assert {path for path, remark in remarks.items() if remark == "pinned"} == {
+        "unit_normalization",
+        "block/norm",
+        "block/dense",
+        "head",
+    }
+    assert report.findings_at_least("warning") == ()
+
+
+def test_undone_pins_are_not_shown(half):
+    model = models.chain(layers.UnitNormalization())
+    amp.pin_float32(model).undo()
+    report = amp.audit_layer_dtypes(model, verbose=0)
+    assert {row.remark for row in report.rows} == {""}
+
+
+def test_an_audit_asks_for_the_pins_of_the_level_once(half):
+    with amp.amp_scope(half):
+        model = models.chain(layers.UnitNormalization())
+        (finding,) = [
+            one for one in amp.audit_layer_dtypes(model, verbose=0).findings if one.code == "AMP108"
+        ]
+        assert (finding.path, finding.affects) == ("", ("unit_normalization", "head"))
+        amp.pin_float32(model)
+        assert "AMP108" not in {
+            one.code for one in amp.audit_layer_dtypes(model, verbose=0).findings
+        }
+
+
+def test_an_audit_asks_for_no_pins_where_nobody_asked_for_a_level():
+    report = amp.audit_layer_dtypes(models.chain(layers.UnitNormalization()), verbose=0)
+    assert "AMP108" not in {one.code for one in report.findings}
+
+
+def test_an_audit_asks_for_the_given_pins(half, tmp_path):
+    with amp.amp_scope(half):
+        amp.pin_float32(models.chain(layers.Dense(4, name="body")), "body").save(tmp_path / "pins")
+    with amp.amp_scope(half, pins=tmp_path / "pins"):
+        model = models.chain(layers.Dense(4, name="body"))
+        finding = amp.audit_layer_dtypes(model, verbose=0, ignore=("AMP201", "AMP202")).findings[0]
+    assert (finding.code, finding.affects) == ("AMP108", ("body",))
