@@ -18,7 +18,7 @@ AmpError (Exception)
 AmpWarning (UserWarning)
 ├── SlowPrecisionWarning             this machine runs the precision slowly
 ├── PureHalfWarning                  level O3 gives up float32 master weights
-├── PinWarning                       pins that a file keeps only with this package
+├── PinWarning                       pins that files or `fit` have trouble with
 └── LossScaleWarning                 scaling that is misused, or does not help
 ```
 """
@@ -117,7 +117,7 @@ class PureHalfWarning(AmpWarning):
 
 
 class PinWarning(AmpWarning):
-    """Pins that a file or configuration keeps only together with this package."""
+    """Pins that a file keeps only with this package, or that do not help enough."""
 
 
 class LossScaleWarning(AmpWarning):

@@ -34,9 +34,10 @@ from tf_amp_kit._keras.optimizers import (
 )
 from tf_amp_kit._keras.patching import ClassPatch, context_value
 from tf_amp_kit._keras.policies import (
-    names_restored,
+    names_of_another_process,
     refresh_symbolic_dtypes,
     replace_policy,
+    unsafe_deserialization,
 )
 from tf_amp_kit._keras.randomness import random_state_restored
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
@@ -61,7 +62,7 @@ __all__ = [
     "kind_of_keras_code",
     "losses_restored",
     "may_be_written",
-    "names_restored",
+    "names_of_another_process",
     "onednn_accepts",
     "onednn_is_enabled",
     "own_non_trainable_variables",
@@ -75,4 +76,5 @@ __all__ = [
     "trace_to_graph",
     "tracked_layers",
     "trainable_variables_of",
+    "unsafe_deserialization",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -9,7 +10,18 @@ from typing import Any
 import keras
 
 from tf_amp_kit._keras.autocast import autocast_scope
+from tf_amp_kit._keras.layers import is_functional
 from tf_amp_kit.formats import is_float
+
+
+class _FarCounts(collections.defaultdict[str, int]):
+    """Counts of automatic names that no layer of a real model has come to."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 1_000_000)
+
+    def __contains__(self, name: object) -> bool:
+        return True
 
 
 def replace_policy(layer: Any, policy: Any) -> None:
@@ -25,7 +37,7 @@ def replace_policy(layer: Any, policy: Any) -> None:
     layer._dtype_policy = policy
 
 
-def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> bool:
+def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> None:
     """Brings the recorded dtypes of a graph model in line with changed policies.
 
     Uses `Function._nodes_by_depth`, `Layer._convert_input_args` and
@@ -34,10 +46,7 @@ def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> bool:
 
     Args:
         model: A Functional model, or a Sequential one.
-        changed: Layers whose policies changed, and nested models whose outputs did.
-
-    Returns:
-        Whether an output changed.
+        changed: Layers whose policies changed, and what holds them.
     """
     graph = getattr(model, "_functional", None) or model
     by_depth = getattr(graph, "_nodes_by_depth", {})
@@ -45,12 +54,20 @@ def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> bool:
     stale: set[int] = set()
     for depth in sorted(by_depth, reverse=True):
         for node in by_depth[depth]:
-            is_stale = id(node.operation) in identities or any(
-                id(tensor) in stale for tensor in node.input_tensors
+            is_stale = (
+                id(node.operation) in identities
+                or any(id(tensor) in stale for tensor in node.input_tensors)
+                or _differs_from_nested(node)
             )
             if is_stale and not node.is_input:
                 stale.update(_refresh(node))
-    return any(id(tensor) in stale for tensor in getattr(graph, "outputs", None) or ())
+
+
+def _differs_from_nested(node: Any) -> bool:
+    """Tells whether a nested model was refreshed without the one around it."""
+    outputs = getattr(node.operation, "outputs", ()) if is_functional(node.operation) else ()
+    recorded = [tensor.dtype for tensor in node.output_tensors]
+    return bool(outputs) and [tensor.dtype for tensor in outputs] != recorded
 
 
 def _refresh(node: Any) -> Iterator[int]:
@@ -74,9 +91,20 @@ def _fitted(value: Any, dtype: str) -> Any:
     return keras.KerasTensor(value.shape, dtype, name=value.name) if is_cast else value
 
 
+def unsafe_deserialization() -> contextlib.AbstractContextManager[Any]:
+    """Lets configurations of layers that exist already bring their Python code.
+
+    Uses `keras.src.saving.serialization_lib.SafeModeScope`: the public switch
+    stays on for the whole process.
+    """
+    from keras.src.saving.serialization_lib import SafeModeScope
+
+    return SafeModeScope(False)  # type: ignore[no-any-return]
+
+
 @contextlib.contextmanager
-def names_restored() -> Iterator[None]:
-    """Keeps layers that are made for a look from changing later automatic names.
+def names_of_another_process() -> Iterator[None]:
+    """Counts automatic names from elsewhere on, and goes back afterwards.
 
     Uses the global attribute `object_name_uids`: Keras counts names up there,
     and `keras.backend.get_uid` can only count further.
@@ -84,8 +112,8 @@ def names_restored() -> Iterator[None]:
     from keras.src.backend.common import global_state
 
     counts = global_state.get_global_attribute("object_name_uids")
-    before = None if counts is None else counts.copy()
+    global_state.set_global_attribute("object_name_uids", _FarCounts())
     try:
         yield
     finally:
-        global_state.set_global_attribute("object_name_uids", before)
+        global_state.set_global_attribute("object_name_uids", counts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from tf_amp_kit.tracing.model_trace import ModelTrace
@@ -50,17 +50,23 @@ def saturating_activations(trace: ModelTrace) -> Iterator[Operation]:
             pending.extend(op.inputs)
 
 
-def ancestors(trace: ModelTrace, tensor: int) -> list[Operation]:
-    """Returns the operations that a tensor depends on, the latest first.
+def ancestors(
+    trace: ModelTrace,
+    tensors: Iterable[int],
+    *,
+    through: Callable[[Operation], bool] = lambda op: True,
+) -> list[Operation]:
+    """Returns the operations that tensors depend on, in order.
 
     Args:
         trace: The trace.
-        tensor: The tensor's number.
+        tensors: Tensor numbers.
+        through: Tells whether to go on to what an operation depends on.
 
     Returns:
         Operations, those inside of loops and branches included.
     """
-    pending, seen = [tensor], set()
+    pending, seen = list(tensors), set[int]()
     found: dict[int, Operation] = {}
     while pending:
         key = pending.pop()
@@ -69,6 +75,7 @@ def ancestors(trace: ModelTrace, tensor: int) -> list[Operation]:
             continue
         seen.add(key)
         found[op.index] = op
-        pending.extend(op.inputs)
-        pending.extend(inner for body in op.bodies for inner in body)
-    return [found[index] for index in sorted(found, reverse=True)]
+        if through(op):
+            pending.extend(op.inputs)
+            pending.extend(inner for body in op.bodies for inner in body)
+    return [found[index] for index in sorted(found)]

@@ -82,7 +82,8 @@ def candidate_specs(model: Any, inputs: Any) -> Iterator[CallSpecs]:
 
 def knows_inputs(model: Any) -> bool:
     """Tells whether a model has symbolic inputs, with shapes and dtypes."""
-    return bool(_keras.is_functional(model) and model.built and model.inputs)
+    # A Sequential model that could not infer shapes has none, and raises.
+    return bool(_keras.is_functional(model) and model.built and getattr(model, "inputs", None))
 
 
 def sample_by_input(

@@ -103,6 +103,15 @@ def dtypes(model):
     return {path: layer.compute_dtype for path, layer in LayerPaths(model)}
 
 
+def layer_dtypes(model):
+    """Returns the same without models, whose policies do nothing."""
+    return {
+        path: layer.compute_dtype
+        for path, layer in LayerPaths(model)
+        if not isinstance(layer, keras.Model)
+    }
+
+
 def in_float32(model):
     return {path for path, dtype in dtypes(model).items() if path and dtype == "float32"}
 
@@ -110,4 +119,11 @@ def in_float32(model):
 def config_in(file):
     """Reads the configuration that a `.keras` file holds."""
     with zipfile.ZipFile(file) as archive:
-        return json.loads(archive.read("config.json"))
+        # A shared policy is marked by its address, in plain Keras too.
+        return _without(json.loads(archive.read("config.json")), "shared_object_id")
+
+
+def _without(config, key):
+    if isinstance(config, dict):
+        return {name: _without(value, key) for name, value in config.items() if name != key}
+    return [_without(value, key) for value in config] if isinstance(config, list) else config

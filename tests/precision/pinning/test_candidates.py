@@ -29,6 +29,29 @@ def residual_end():
     return keras.Model(inputs, layers.ReLU(name="relu")(layers.Add(name="add")([first, second])))
 
 
+def joined(join):
+    def build():
+        inputs = keras.Input((4,))
+        trunk = layers.Dense(4, name="trunk")(inputs)
+        heads = [layers.Dense(2, name="left")(trunk), layers.Dense(2, name="right")(trunk)]
+        return keras.Model(inputs, join()(heads))
+
+    return build
+
+
+def gated():
+    inputs, gate = keras.Input((4,)), keras.Input((4,))
+    head = layers.Dense(2, name="head")(layers.Dense(4, name="trunk")(inputs))
+    gate_out = layers.Dense(2, activation="tanh", name="gate")(gate)
+    return keras.Model([inputs, gate], layers.Multiply(name="times")([head, gate_out]))
+
+
+def beside_an_input():
+    inputs = keras.Input((4,))
+    ends = [layers.Dense(2, name="head")(inputs), layers.Flatten(name="flat")(inputs)]
+    return keras.Model(inputs, layers.Concatenate(name="join")(ends))
+
+
 def nested():
     inner = keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(2)], name="inner")
     inputs = keras.Input((4,))
@@ -51,6 +74,13 @@ HEADS = {
     ),
     "each output's own": (two_outputs, {"label", "age"}),
     "the last layer by order, not by branch": (residual_end, {"second", "add", "relu"}),
+    "every head that an operation joins": (joined(lambda: ops.concatenate), {"left", "right"}),
+    "every head that a layer joins": (
+        joined(lambda: layers.Add(name="add")),
+        {"left", "right", "add"},
+    ),
+    "a head and its gate": (gated, {"head", "gate", "times"}),
+    "nothing before a head beside an input": (beside_an_input, {"head", "join"}),
     "the last layer of a nested model": (nested, {"inner/dense_1", "softmax"}),
     "a layer shared by two outputs once": (shared_head, {"head"}),
     "an LSTM whole": (

@@ -38,7 +38,11 @@ def half_layers_to_pin(inquiries: Sequence[Inquiry], paths: tuple[str, ...]) -> 
 
 def stale_models(inquiry: Inquiry) -> Iterator[Finding]:
     """AMP104: no layer with float weights computes in the expected dtype."""
-    weighted = [facts for facts in inquiry.trace.layers if facts.own_weight_dtypes]
+    weighted = [
+        facts
+        for facts in inquiry.trace.layers
+        if facts.own_weight_dtypes and not inquiry.is_pinned(facts.path)
+    ]
     if not weighted:
         return
     if not _any_as_asked(inquiry, weighted):

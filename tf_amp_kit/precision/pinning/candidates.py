@@ -89,15 +89,45 @@ def topmost(reasons: dict[str, str]) -> dict[str, str]:
 
 def _heads(units: Units) -> Iterator[tuple[str, str]]:
     for key, tensor in units.trace.outputs.items():
-        reason = f"head of output {key!r}"
-        for op in ancestors(units.trace, tensor):
-            unit = units.of(op)
-            if unit is None or (units.is_composite(unit) and not units.has_weights(unit)):
-                continue
+        for unit in _head(units, tensor):
             if units.is_half(unit):
-                yield unit.path, reason
-            if units.has_weights(unit):
-                break
+                yield unit.path, f"head of output {key!r}"
+
+
+def _head(units: Units, tensor: int) -> Iterator[LayerCall]:
+    """Yields the last calls with weights before an output, and what runs after them."""
+    weighted: dict[int, LayerCall] = {}
+    between: dict[int, Operation] = {}
+
+    def is_weightless(op: Operation) -> bool:
+        unit = units.of(op)
+        if unit is not None and units.has_weights(unit):
+            weighted[unit.index] = unit
+        else:
+            between[op.index] = op
+        return op.index in between
+
+    ancestors(units.trace, [tensor], through=is_weightless)
+    # The branch around a block ends at an earlier block, which is no head.
+    last = set(weighted)
+    for unit in weighted.values():
+        before = {units.of(op) for op in ancestors(units.trace, unit.inputs)}
+        last -= {one.index for one in before if one is not None and one.index != unit.index}
+    yield from (weighted[index] for index in sorted(last))
+    after: set[int] = set()
+    for index in sorted(between):
+        op = between[index]
+        makers = [units.trace.producers.get(key) for key in op.inputs]
+        if any(one and (one.index in after or _runs_in(units, one, last)) for one in makers):
+            after.add(index)
+            weightless = units.of(op)
+            if weightless is not None and not units.is_composite(weightless):
+                yield weightless
+
+
+def _runs_in(units: Units, op: Operation, calls: set[int]) -> bool:
+    unit = units.of(op)
+    return unit is not None and unit.index in calls
 
 
 def _trapped(units: Units) -> Iterator[tuple[str, str]]:
@@ -110,9 +140,9 @@ def _trapped(units: Units) -> Iterator[tuple[str, str]]:
 def _losing(units: Units) -> Iterator[tuple[str, str]]:
     for loss in units.trace.losses:
         if is_half(loss.dtype) and loss.call >= 0:
-            call = units.trace.calls[loss.call]
-            if call.kind == "layer":
-                yield call.path, f"adds a loss in {loss.dtype}, which `fit` refuses"
+            unit = units.around(units.trace.calls[loss.call])
+            if unit is not None:
+                yield unit.path, f"adds a loss in {loss.dtype}, which `fit` refuses"
 
 
 def _sensitive(units: Units) -> tuple[dict[str, str], dict[str, str]]:

@@ -36,6 +36,9 @@ NOWHERE: Final = "not kept"
 #: The owner is a composite of Keras, which has to be pinned whole.
 WHOLE: Final = "as a whole"
 
+# The path of an owner below itself.
+_ITSELF: Final = ""
+
 # The policies of owners before theirs had to tell of pins below them.
 _bases: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 
@@ -90,7 +93,7 @@ def settle(owner: Any, made_under: Any) -> str:
         _keras.replace_policy(owner, _policy_map(owner, base, pinned))
         if _survive(owner, pinned, made_under):
             return PLAIN
-    if not is_custom(owner):
+    if not is_custom(owner) and _ITSELF not in pinned:
         unsettle(owner)
         return WHOLE
     carrying = SublayerPins(_default(base), dict(base) if _is_map(base) else None, pinned)
@@ -135,10 +138,15 @@ def _survive(owner: Any, pinned: Sequence[str], made_under: Any) -> bool:
     twin = _rebuilt(owner, made_under)
     if twin is None:
         return False
-    found = {path: layer.compute_dtype for path, layer in LayerPaths(twin)}
-    wanted = {path: layer.compute_dtype for path, layer in LayerPaths(owner)}
+    found, wanted = _dtypes(twin), _dtypes(owner)
     # A model's twin is not built, so that what its layers make later is missing.
     return set(pinned) <= set(found) and found.items() <= wanted.items()
+
+
+def _dtypes(owner: Any) -> dict[str, str]:
+    # The policy of a graph model does nothing, and is in no configuration.
+    layers = LayerPaths(owner)
+    return {path: one.compute_dtype for path, one in layers if not _keras.is_functional(one)}
 
 
 def _rebuilt(owner: Any, made_under: Any) -> Any:
@@ -147,8 +155,9 @@ def _rebuilt(owner: Any, made_under: Any) -> Any:
     classes = {type(layer).__name__: type(layer) for _, layer in paths if is_custom(layer)}
     with (
         undisturbed(paths),
-        _keras.names_restored(),
+        _keras.names_of_another_process(),
         pins_are_carried(),
+        _keras.unsafe_deserialization(),
         keras.saving.custom_object_scope(classes),
         _global_policy(made_under),
         contextlib.suppress(*_REBUILDING_ERRORS),

@@ -47,9 +47,9 @@ def pin_float32(
 
     Args:
         model: A Keras model. Its layers may be unbuilt if targets are given.
-        *targets: Layers of the model, layer classes, or patterns. A pattern is a
-            regular expression that has to match a whole layer path, as the audit
-            shows them: `"encoder/.*"`. With targets, only these are pinned; a
+        *targets: Layers of the model, layer classes, or layer paths, as the audit
+            shows them, or patterns: regular expressions that have to match whole
+            layer paths, `"encoder/.*"`. With targets, only these are pinned; a
             second call adds to the first.
         sensitive: Whether O1 pins sensitive layers too; False pins as O2 does.
         inputs: Example inputs, only for a model that does not know its own.

@@ -1,17 +1,79 @@
-"""Which layers were pinned: their float32 policy alone does not tell intent."""
+"""Which layers were pinned, how often, and what they were before.
+
+A float32 policy alone does not tell intent. Pins may overlap and be undone in
+any order: a layer goes back when nothing pins it, or what holds it, any more.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
-from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit import _keras
+from tf_amp_kit.precision.float32_policy import set_float32
+from tf_amp_kit.tracing.paths import LayerPaths, is_below
 
-__all__ = ["forget", "has_level", "is_pinned", "note", "note_level", "pinned_paths"]
+__all__ = ["has_level", "note_level", "pin", "pinned_paths", "unpin"]
 
-_reasons: Final[WeakKeyDictionary[Any, str]] = WeakKeyDictionary()
-
+# The number of pins on a layer itself.
+_counts: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
+# The policies of a layer before its first pin, and with it.
+_policies: Final[WeakKeyDictionary[Any, tuple[Any, Any]]] = WeakKeyDictionary()
 _leveled: Final[WeakSet[Any]] = WeakSet()
+
+
+def pin(layer: Any) -> list[Any]:
+    """Turns a layer to float32, sublayers included.
+
+    Args:
+        layer: A layer with float32 variables.
+
+    Returns:
+        The layers whose policies changed.
+    """
+    before = [(sub, sub.dtype_policy) for _, sub in LayerPaths(layer)]
+    set_float32(layer)
+    _counts[layer] = _counts.get(layer, 0) + 1
+    changed = [(sub, policy) for sub, policy in before if sub.dtype_policy is not policy]
+    for sub, policy in changed:
+        _policies[sub] = policy, sub.dtype_policy
+    return [sub for sub, _ in changed]
+
+
+def unpin(model: Any, layers: Iterable[Any]) -> list[Any]:
+    """Takes one pin off each of some layers.
+
+    Args:
+        model: The model that holds them.
+        layers: The layers.
+
+    Returns:
+        The layers that went back to the policy that they had.
+    """
+    paths = LayerPaths(model)
+    unpinned = []
+    for layer in layers:
+        _counts[layer] -= 1
+        if not _counts[layer]:
+            del _counts[layer]
+        unpinned.append(paths.of(layer))
+    still = pinned_paths(paths)
+    changed = []
+    for path, layer in paths:
+        was_pinned = any(one is not None and is_below(path, one) for one in unpinned)
+        if not was_pinned or layer not in _policies or any(is_below(path, one) for one in still):
+            continue
+        before, with_pin = _policies.pop(layer)
+        if layer.dtype_policy is with_pin:  # else somebody gave it another one since
+            _keras.replace_policy(layer, before)
+            changed.append(layer)
+    return changed
+
+
+def pinned_paths(paths: LayerPaths) -> tuple[str, ...]:
+    """Returns the paths of the layers of a model that are pinned as such."""
+    return tuple(path for path, layer in paths if layer in _counts)
 
 
 def note_level(model: Any) -> None:
@@ -22,23 +84,3 @@ def note_level(model: Any) -> None:
 def has_level(model: Any) -> bool:
     """Tells whether a model got the pins of its level."""
     return model in _leveled
-
-
-def note(layer: Any, reason: str) -> None:
-    """Remembers that a layer, sublayers included, is float32 on purpose."""
-    _reasons[layer] = reason
-
-
-def forget(layer: Any) -> None:
-    """Forgets that a layer was pinned."""
-    _reasons.pop(layer, None)
-
-
-def is_pinned(layer: Any) -> bool:
-    """Tells whether a layer was pinned as such, rather than with another."""
-    return layer in _reasons
-
-
-def pinned_paths(paths: LayerPaths) -> dict[str, str]:
-    """Returns the reasons of all pins of a model by path."""
-    return {path: _reasons[layer] for path, layer in paths if is_pinned(layer)}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import keras
 
-from tf_amp_kit.errors import InputsError, ModelError, PinError
+from tf_amp_kit.callers import stacklevel_of_user
+from tf_amp_kit.errors import InputsError, ModelError, PinError, PinWarning
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.precision.float32_policy import half_variables
 from tf_amp_kit.precision.pinning import files
@@ -92,22 +95,29 @@ def set_pins(
     _refuse_half_variables(paths, reasons)
     before = before or _trace_if_possible(model, inputs)
     switch = Switch(model, _usual_policy(paths))
-    switch.pin(reasons)
-    remarks: dict[str, None] = {}
-    while before is not None and reasons:
-        harms = find_harm(before, trace_training(model, inputs), tuple(reasons))
-        if not may_leave:
-            _refuse(switch, harms)
-            remarks |= dict.fromkeys(f"With {one.path} pinned, {one.reason}." for one in harms)
-            break
-        if not harms:
-            break
-        remarks |= dict.fromkeys(f"Left in half: {one.path}, or {one.reason}." for one in harms)
-        harmful = {one.path for one in harms}
-        reasons = {path: why for path, why in reasons.items() if path not in harmful}
-        switch.undo()
-        switch.pin(reasons)
-    reasons, kept = _settled(switch, paths, reasons)
+    with contextlib.ExitStack() as undoing:
+        undoing.callback(switch.undo)
+        remarks: dict[str, None] = {}
+        after = before
+        reasons, kept = _pinned(switch, paths, reasons)
+        while before is not None and reasons:
+            after = trace_training(model, inputs)
+            harms = find_harm(before, after, tuple(reasons))
+            if not may_leave:
+                _refuse(harms)
+                remarks |= dict.fromkeys(f"With {one.path} pinned, {one.reason}." for one in harms)
+                break
+            if not harms:
+                break
+            remarks |= dict.fromkeys(f"Left in half: {one.path}, or {one.reason}." for one in harms)
+            harmful = {one.path for one in harms}
+            reasons = {path: why for path, why in reasons.items() if path not in harmful}
+            switch.undo()
+            reasons, kept = _pinned(switch, paths, reasons)
+        switch.renew()
+        undoing.pop_all()
+    if after is not None:
+        remarks |= dict.fromkeys(_half_losses(after))
     pins = tuple(
         Pin(path, type(paths[path]).__name__, why, kept[files.owner_of(paths, path)])
         for path, why in reasons.items()
@@ -164,12 +174,11 @@ def _refuse_half_variables(paths: LayerPaths, reasons: dict[str, str]) -> None:
         )
 
 
-def _refuse(switch: Switch, harms: Collection[Harm]) -> None:
+def _refuse(harms: Collection[Harm]) -> None:
     """Raises if code around a pin cannot run any more."""
     for harm in harms:
         if harm.conflict is None:
             continue
-        switch.undo()
         line = f" ({harm.conflict.source})" if harm.conflict.source else ""
         raise PinError(
             f"The code around {harm.path!r} cannot take its float32 result{line}: "
@@ -179,10 +188,28 @@ def _refuse(switch: Switch, harms: Collection[Harm]) -> None:
         )
 
 
-def _settled(
+def _half_losses(trace: ModelTrace) -> Iterator[str]:
+    """Warns of losses that no pin brings to float32, and that `fit` refuses."""
+    for loss in trace.losses:
+        if not is_half(loss.dtype):
+            continue
+        call = trace.calls[loss.call] if loss.call >= 0 else None
+        where = f" ({loss.source})" if loss.source else ""
+        message = (
+            f"`fit` will raise TypeError: {(call.path if call else '') or 'the model'} adds a loss "
+            f"in {loss.dtype}{where}. Cast it there: "
+            '`self.add_loss(ops.cast(loss, "float32"))`.'
+        )
+        warnings.warn(message, PinWarning, stacklevel=stacklevel_of_user())
+        yield message
+
+
+def _pinned(
     switch: Switch, paths: LayerPaths, reasons: dict[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    kept = switch.settle()
+    """Pins layers, or what holds them whole, and tells where files keep that."""
+    switch.pin(reasons)
+    kept = switch.settle(reasons)
     whole = {
         owner: f"a file cannot keep {_some(below)} alone"
         for owner, verdict in kept.items()
@@ -191,8 +218,10 @@ def _settled(
     }
     if not whole:
         return reasons, kept
+    _refuse_half_variables(paths, whole)
     switch.pin(whole)
-    return topmost({**reasons, **whole}), switch.settle()
+    reasons = topmost({**reasons, **whole})
+    return reasons, switch.settle(reasons)
 
 
 def _usual_policy(paths: LayerPaths) -> Any:

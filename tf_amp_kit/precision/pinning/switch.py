@@ -2,89 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 
 from tf_amp_kit import _keras
-from tf_amp_kit.precision.float32_policy import set_float32
 from tf_amp_kit.precision.pinning import files, registry
-from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.paths import LayerPaths, is_below
 
 __all__ = ["Switch"]
 
 
 @dataclass
 class Switch:
-    """Layers that were turned to float32, and how to turn them back.
+    """Pins of one call, and how to take them back.
 
     Args:
-        model: The model that holds them.
+        model: The model that holds the layers.
         made_under: The global policy that the model is made under.
     """
 
     model: Any
     made_under: Any
-    _pins: dict[str, Any] = field(default_factory=dict)
-    _changes: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    _pinned: list[Any] = field(default_factory=list)
+    _changed: list[Any] = field(default_factory=list)
 
-    def pin(self, reasons: dict[str, str]) -> None:
-        """Turns layers to float32, sublayers included.
+    def pin(self, pinned: Iterable[str]) -> None:
+        """Turns layers to float32, sublayers included; `settle` and `renew` follow.
 
         Args:
-            reasons: Why, by the paths of layers with float32 variables.
+            pinned: Paths of layers with float32 variables.
         """
         paths = LayerPaths(self.model)
-        for path, reason in reasons.items():
-            layer = paths[path]
+        for path in pinned:
             files.unsettle(paths[files.owner_of(paths, path)])
-            before = [(sub, sub.dtype_policy) for _, sub in LayerPaths(layer)]
-            set_float32(layer)
-            changes = [(sub, policy, sub.dtype_policy) for sub, policy in before]
-            self._changes += [one for one in changes if one[1] is not one[2]]
-            if not registry.is_pinned(layer):
-                registry.note(layer, reason)
-                self._pins[path] = layer
+            self._changed += registry.pin(paths[path])
+            self._pinned.append(paths[path])
 
-    def settle(self) -> dict[str, str]:
-        """Makes the model follow, and gives the pins a place in its configuration.
+    def settle(self, pinned: Iterable[str]) -> dict[str, str]:
+        """Gives the pins a place in the configuration of the model.
+
+        Args:
+            pinned: The paths of the pins.
 
         Returns:
             The verdict of `files.settle` by owner path.
         """
         paths = LayerPaths(self.model)
-        owners = {files.owner_of(paths, path) for path in self._pins}
-        verdicts = {}
+        owners = {files.owner_of(paths, path) for path in pinned}
         for owner in owners:
             files.unsettle(paths[owner])
-            verdicts[owner] = files.settle(paths[owner], self.made_under)
-        self._renew()
-        return verdicts
+        return {owner: files.settle(paths[owner], self.made_under) for owner in owners}
 
     def undo(self) -> None:
-        """Turns back what is as it was left, and forgets it."""
+        """Takes the pins back, where no other call has pinned the same."""
         paths = LayerPaths(self.model)
-        owners = [paths[one] for one in {files.owner_of(paths, path) for path in self._pins}]
-        for owner in owners:
-            files.unsettle(owner)
-        for layer, before, after in reversed(self._changes):
-            if layer.dtype_policy is after:
-                _keras.replace_policy(layer, before)
-        for layer in self._pins.values():
-            registry.forget(layer)
-        for owner in owners:  # others' pins below it stay
-            files.settle(owner, self.made_under)
-        self._renew()
-        self._changes.clear()
-        self._pins.clear()
+        pinned = [path for path, layer in paths if any(layer is one for one in self._pinned)]
+        for path in pinned:
+            files.unsettle(paths[files.owner_of(paths, path)])
+        self._changed = registry.unpin(self.model, self._pinned)
+        self._pinned = []
+        self.settle(pinned)  # others' pins stay
+        self.renew()
+        self._changed = []
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
         """Makes the model, and what is recorded of it, follow the policies."""
-        changed = [layer for layer, _, _ in self._changes]
-        models = [one for _, one in LayerPaths(self.model) if isinstance(one, keras.Model)]
+        paths = list(LayerPaths(self.model))
+        identities = {id(layer) for layer in self._changed}
+        changed = [path for path, layer in paths if id(layer) in identities]
+        around = [one for path, one in paths if any(is_below(inner, path) for inner in changed)]
+        models = [one for _, one in paths if isinstance(one, keras.Model)]
         for model in reversed(models):  # what a nested model returns comes first
-            if _keras.refresh_symbolic_dtypes(model, changed):
-                changed.append(model)
+            _keras.refresh_symbolic_dtypes(model, around)
             # Traced with the old policies; Keras makes them anew.
             model.train_function = model.test_function = model.predict_function = None

@@ -17,8 +17,8 @@ from tf_amp_kit.tracing.paths import LayerPaths, is_below
 __all__ = ["resolve"]
 
 _FORMS = (
-    "a layer of the model, a layer class, or a pattern for `re.fullmatch` on layer paths, "
-    "'encoder/.*' for example"
+    "a layer of the model, a layer class, a layer's path, or a pattern for `re.fullmatch` on "
+    "layer paths, 'encoder/.*' for example"
 )
 
 
@@ -66,11 +66,13 @@ def _held(paths: LayerPaths, reasons: dict[str, str]) -> Iterator[tuple[str, str
 
 def _matching(paths: LayerPaths, target: Any) -> Iterator[tuple[str, str]]:
     layers = [(path, layer) for path, layer in paths if path]
-    if isinstance(target, str):
+    if isinstance(target, str) and target in dict(layers):
+        yield target, "named"
+    elif isinstance(target, str):
         pattern = _compiled(target)
         for path, _ in layers:
             if pattern.fullmatch(path):
-                yield path, "named" if path == target else f"matches {target!r}"
+                yield path, f"matches {target!r}"
     elif isinstance(target, type) and issubclass(target, keras.layers.Layer):
         for path, layer in layers:
             if isinstance(layer, target):

@@ -28,7 +28,10 @@ class Units:
 
     def of(self, op: Operation) -> LayerCall | None:
         """Returns the call of the layer to pin, or None between layers."""
-        call = self.trace.call_of(op)
+        return self.around(self.trace.call_of(op))
+
+    def around(self, call: LayerCall | None) -> LayerCall | None:
+        """Returns the call of the layer to pin for what runs in a call."""
         around = list(self.trace.enclosing(call)) if call is not None else []
         layers = [one for one in around if one.kind != "operation"]
         if not layers or layers[0].kind == "model":

@@ -1,0 +1,98 @@
+"""Going back: policies, files, in any order."""
+
+import itertools
+
+import keras
+import pytest
+from keras import layers
+
+import tf_amp_kit as amp
+from tests.precision.pinning import models
+from tf_amp_kit.tracing.paths import LayerPaths
+
+
+@pytest.fixture(autouse=True)
+def _mixed():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+
+
+def test_undo_restores_the_very_policies():
+    model = models.attention()
+    before = {path: layer.dtype_policy for path, layer in LayerPaths(model)}
+    pins = amp.pin_float32(model, "attention/query_dense", "head")
+    pins.undo()
+    assert all(layer.dtype_policy is before[path] for path, layer in LayerPaths(model))
+
+
+def test_undo_twice_does_nothing():
+    model = models.chain()
+    pins = amp.pin_float32(model)
+    pins.undo()
+    model.get_layer("head").dtype_policy = "float32"
+    pins.undo()
+    assert models.in_float32(model) == {"head"}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_pins_are_undone_in_any_order_and_files_follow(order):
+    model = models.attention()
+    paths = ("attention/query_dense", "attention/key_dense", "head")
+    pins = [amp.pin_float32(model, path) for path in paths]
+    left = set(paths)
+    for index in order:
+        pins[index].undo()
+        left.remove(paths[index])
+        assert models.in_float32(model) == left
+        assert models.in_float32(keras.models.clone_model(model)) == left
+    assert model.get_layer("attention").dtype_policy.name == "mixed_bfloat16"
+
+
+def test_a_map_of_the_users_own_is_kept_and_comes_back():
+    policies = keras.dtype_policies.DTypePolicyMap(default_policy="mixed_bfloat16")
+    policies["attention/value"] = keras.dtype_policies.DTypePolicy("float32")
+    inputs = keras.Input((6, 8))
+    outputs = layers.MultiHeadAttention(2, 4, name="attention", dtype=policies)(inputs, inputs)
+    model = keras.Model(inputs, outputs)
+    pins = amp.pin_float32(model, "attention/key_dense")
+    clone = keras.models.clone_model(model)
+    both = {"attention/value_dense", "attention/key_dense"}
+    assert models.in_float32(model) == models.in_float32(clone) == both
+    pins.undo()
+    assert models.in_float32(model) == {"attention/value_dense"}
+    assert list(policies) == ["attention/value"]
+
+
+def test_a_layer_that_got_another_policy_since_keeps_it():
+    model = models.chain(layers.Dense(4, name="body"))
+    pins = amp.pin_float32(model, "body", "head")
+    model.get_layer("head").dtype_policy = "mixed_float16"
+    pins.undo()
+    assert models.dtypes(model)["head"] == "float16"
+    assert models.dtypes(model)["body"] == "bfloat16"
+
+
+OVERLAPPING = {
+    "the same layer twice": ("block/dense", "block/dense", "block/dense"),
+    "a layer, then what holds it": ("block/dense", "block", "block/dense"),
+    "what holds a layer, then the layer": ("block", "block/dense", "block/dense"),
+}
+
+
+@pytest.mark.parametrize("first_to_go", [0, 1])
+@pytest.mark.parametrize("case", OVERLAPPING)
+def test_a_layer_stays_pinned_as_long_as_anybody_pins_it(case, first_to_go):
+    *targets, shared = OVERLAPPING[case]
+    model = models.chain(models.Passing(name="block"))
+    pins = [amp.pin_float32(model, target) for target in targets]
+    pins.pop(first_to_go).undo()
+    assert shared in models.in_float32(model)
+    assert shared in models.in_float32(keras.models.clone_model(model))
+    pins.pop().undo()
+    assert models.in_float32(model) == set()
+    assert models.in_float32(keras.models.clone_model(model)) == set()
+
+
+def test_pins_apply_to_the_model_that_they_are_on():
+    model = models.chain()
+    pins = amp.pin_float32(model)
+    assert pins.apply(model).paths == ("head",)

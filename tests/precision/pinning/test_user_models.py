@@ -1,0 +1,117 @@
+"""Pins on models as people write them."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import tf_amp_kit as amp
+from tests.precision.pinning import models
+
+
+@pytest.fixture(autouse=True)
+def _mixed():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+
+
+def test_a_layer_pinned_because_of_another_is_looked_at_too():
+    @keras.saving.register_keras_serializable("pinning_tests")
+    class Plus(layers.Layer):
+        def __init__(self, **kwargs):
+            super().__init__(autocast=False, **kwargs)
+
+        def call(self, x, y):
+            return tf.add(x, y)
+
+    inputs = keras.Input((5, 4))
+    attention = layers.MultiHeadAttention(2, 2, name="attention")(inputs, inputs)
+    both = Plus(name="plus")(attention, layers.Dense(4, name="beside")(inputs))
+    model = keras.Model(inputs, layers.Dense(2)(both))
+    with pytest.raises(amp.errors.PinError, match="cannot take its float32 result"):
+        amp.pin_float32(model, "attention/softmax")
+    assert models.in_float32(model) == set()
+    model(np.ones((2, 5, 4), "float32"))
+
+
+def test_a_model_around_one_that_was_pinned_alone_follows_when_it_is_pinned():
+    generator = keras.Sequential([keras.Input((4,)), layers.Dense(4)], name="generator")
+    discriminator = keras.Sequential(
+        [keras.Input((4,)), layers.Dense(1, activation="sigmoid")], name="discriminator"
+    )
+    noise = keras.Input((4,))
+    gan = keras.Model(noise, discriminator(generator(noise)))
+    x = np.ones((2, 4), "float32")
+    gan.predict(x, verbose=0)
+    amp.pin_float32(discriminator)
+    amp.pin_float32(gan)
+    assert gan.predict(x, verbose=0).dtype == "float32"
+    assert gan.outputs[0].dtype == "float32"
+
+
+def test_a_custom_layer_around_a_pinned_one_is_recorded_as_it_returns():
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, models.Passing(name="block")(inputs))
+    assert amp.pin_float32(model).paths == ("block/norm", "block/dense")
+    assert (model.outputs[0].dtype, model(np.ones((2, 4))).dtype.name) == ("float32", "float32")
+
+
+def test_a_model_around_of_layers_that_is_pinned_whole_is_kept_by_plain_keras():
+    inner = keras.Sequential([layers.Dense(3), layers.Dense(2, activation="softmax")])
+    model = keras.Sequential([keras.Input((5, 4)), layers.TimeDistributed(inner)])
+    assert [pin.in_files for pin in amp.pin_float32(model).pins] == ["plain Keras"]
+
+
+def test_a_path_with_characters_of_patterns_names_its_layer():
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, layers.Dense(4, name="d(1)")(inputs))
+    assert amp.pin_float32(model, "d(1)").paths == ("d(1)",)
+
+
+def test_a_model_that_is_pinned_as_a_whole_is_not_called_stale():
+    model = keras.Sequential([keras.Input((5, 4)), layers.Bidirectional(layers.LSTM(3))])
+    amp.pin_float32(model)
+    assert amp.audit_layer_dtypes(model, verbose=0).findings == ()
+
+
+@pytest.mark.filterwarnings("ignore:Layer 'needs_batch_size' looks like:UserWarning")
+def test_a_sequential_model_without_shapes_asks_for_inputs():
+    class NeedsBatchSize(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.dense = layers.Dense(4)
+
+        def call(self, inputs):
+            if inputs.shape[0] is None:
+                raise NotImplementedError
+            return self.dense(inputs)
+
+    model = keras.Sequential([keras.Input((4,)), NeedsBatchSize(), layers.Dense(2, name="head")])
+    model(np.ones((8, 4), "float32"))
+    with pytest.raises(amp.errors.AmpError, match="inputs"):
+        amp.pin_float32(model)
+    assert amp.pin_float32(model, inputs=np.ones((8, 4), "float32")).paths == ("head",)
+
+
+def test_pins_work_under_a_distribution_strategy():
+    devices = tf.config.list_logical_devices("CPU")
+    with tf.distribute.MirroredStrategy([devices[0].name]).scope():
+        model = models.chain(layers.Dense(4), activation=None)
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+    amp.pin_float32(model)
+    model.fit(np.ones((4, 4)), np.ones((4, 2)), verbose=0)
+    assert model.predict(np.ones((4, 4)), verbose=0).dtype == "float32"
+
+
+def test_an_output_that_is_no_layers_is_pinned_up_to_its_layer():
+    inputs = keras.Input((4,))
+    hidden = layers.Dense(4, name="body")(inputs)
+    model = keras.Model(inputs, ops.softmax(layers.Dense(2, name="logits")(hidden) * 3.0))
+    assert amp.pin_float32(model).paths == ("logits",)
+    assert model.outputs[0].dtype == "float32"
+
+
+def test_a_model_that_returns_its_input_has_nothing_to_pin():
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, {"same": inputs, "flat": layers.Dense(4, dtype="float32")(inputs)})
+    assert amp.pin_float32(model).paths == ()
