@@ -26,6 +26,7 @@ from tf_amp_kit._keras.layers import (
     is_only_inferring_shapes,
     losses_restored,
     tracked_layers,
+    writes_its_layers,
 )
 from tf_amp_kit._keras.optimizers import (
     own_non_trainable_variables,
@@ -77,4 +78,5 @@ __all__ = [
     "tracked_layers",
     "trainable_variables_of",
     "unsafe_deserialization",
+    "writes_its_layers",
 ]

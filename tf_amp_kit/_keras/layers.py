@@ -51,6 +51,19 @@ def is_functional(model: Any) -> bool:
     return isinstance(model, Functional | keras.Sequential)
 
 
+def writes_its_layers(model: Any) -> bool:
+    """Tells whether the configuration of a model is a graph of its layers.
+
+    Uses `keras.src.models.functional.functional_like_constructor`: a class that
+    makes its graph in its constructor is made anew by that, instead.
+    """
+    from keras.src.models.functional import functional_like_constructor
+
+    if isinstance(model, keras.Sequential):
+        return type(model) is keras.Sequential
+    return is_functional(model) and bool(functional_like_constructor(type(model)))
+
+
 def inputs_structure(model: Any) -> Any:
     """Returns a graph model's symbolic inputs in the structure that it takes.
 

@@ -24,7 +24,6 @@ def layer_facts(paths: LayerPaths) -> tuple[LayerFacts, ...]:
             policy=layer.dtype_policy.name,
             compute_dtype=layer.compute_dtype,
             own_weight_dtypes=tuple(v.dtype for v in _own_weights(layer) if is_float(v.dtype)),
-            is_trained=any(v.trainable for v in _own_weights(layer) if is_float(v.dtype)),
             trainable_half_weights=tuple(
                 v.name for v in _own_weights(layer) if v.trainable and is_half(v.dtype)
             ),

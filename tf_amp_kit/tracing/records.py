@@ -154,7 +154,6 @@ class LayerFacts:
         policy: The dtype policy's name.
         compute_dtype: The policy's compute dtype.
         own_weight_dtypes: Dtypes of the float weights that it owns itself.
-        is_trained: Whether any of them is trainable.
         trainable_half_weights: Names of its own trainable half weights.
         half_regularized_weights: Those of them with a regularizer.
         optimizers: Optimizers that hang on it.
@@ -167,7 +166,6 @@ class LayerFacts:
     policy: str
     compute_dtype: str
     own_weight_dtypes: tuple[str, ...]
-    is_trained: bool
     trainable_half_weights: tuple[str, ...]
     half_regularized_weights: tuple[str, ...] = ()
     optimizers: tuple[OptimizerFacts, ...] = ()

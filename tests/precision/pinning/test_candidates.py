@@ -139,6 +139,20 @@ SENSITIVE = {
         ),
         {"rescaling", "normalization"},
     ),
+    "and what hands raw inputs there": (
+        lambda: models.chain(layers.Flatten(), layers.Rescaling(0.5), shape=(2, 2)),
+        {"flatten", "rescaling"},
+    ),
+    "a normalization of raw inputs that Keras computes in float32": (
+        lambda: models.chain(layers.BatchNormalization(), layers.Dense(4)),
+        {"batch_normalization"},
+    ),
+    "but no scaling of embeddings": (
+        lambda: models.chain(
+            layers.Embedding(9, 4), layers.Rescaling(2.0), layers.Flatten(), shape=(3,)
+        ),
+        set(),
+    ),
     "but no scaling of hidden values": (
         lambda: models.chain(layers.Dense(4), layers.Rescaling(2.0)),
         set(),

@@ -22,7 +22,8 @@ def test_sums_of_predictions_overflow_no_more():
     model = models.chain(units=1, activation=None)
     model.get_layer("head").set_weights([np.zeros((4, 1)), np.full(1, 300.0)])
     x = np.ones((4096, 4), "float32")
-    assert np.sum(model.predict(x, verbose=0)) == np.inf
+    with np.errstate(over="ignore"):
+        assert np.sum(model.predict(x, verbose=0)) == np.inf
     amp.pin_float32(model)
     assert np.sum(model.predict(x, verbose=0)) == 300.0 * 4096
 
@@ -48,7 +49,7 @@ def test_a_confidently_wrong_sigmoid_learns_as_in_float32(case, half):
         model = keras.Sequential([keras.Input((4,)), *HEADS[case]()])
         kernel, bias = (variable for variable in model.weights)
         kernel.assign(np.zeros(kernel.shape))
-        bias.assign(np.full(1, 20.0))
+        bias.assign(np.full(1, 10.0))
         model.compile(keras.optimizers.SGD(1.0), "binary_crossentropy")
         if pin:
             amp.pin_float32(model)
@@ -56,8 +57,8 @@ def test_a_confidently_wrong_sigmoid_learns_as_in_float32(case, half):
         return float(bias.numpy()[0])
 
     wide = bias_after_training("float32", pin=False)
-    assert wide < 18.5
-    assert bias_after_training(f"mixed_{half}", pin=False) == 20.0
+    assert wide < 9.0
+    assert bias_after_training(f"mixed_{half}", pin=False) == 10.0
     assert bias_after_training(f"mixed_{half}", pin=True) == pytest.approx(wide, rel=1e-6)
 
 

@@ -75,6 +75,7 @@ def test_a_model_that_is_pinned_as_a_whole_is_not_called_stale():
 
 
 @pytest.mark.filterwarnings("ignore:Layer 'needs_batch_size' looks like:UserWarning")
+@pytest.mark.filterwarnings("ignore:`build.*` was called on layer 'needs_batch:UserWarning")
 def test_a_sequential_model_without_shapes_asks_for_inputs():
     class NeedsBatchSize(layers.Layer):
         def __init__(self):
@@ -115,3 +116,87 @@ def test_a_model_that_returns_its_input_has_nothing_to_pin():
     inputs = keras.Input((4,))
     model = keras.Model(inputs, {"same": inputs, "flat": layers.Dense(4, dtype="float32")(inputs)})
     assert amp.pin_float32(model).paths == ()
+
+
+def test_code_that_only_predict_runs_is_looked_at_too():
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.body, self.unit = layers.Dense(4), layers.UnitNormalization()
+            self.head = layers.Dense(2)
+
+        def call(self, inputs, training=False):
+            hidden = self.body(inputs)
+            unit = self.unit(hidden)
+            return self.head(unit if training else unit + hidden)
+
+    model = Net()
+    model(np.ones((2, 4), "float32"))
+    pins = amp.pin_float32(model)
+    assert pins.paths == ("head",)
+    assert pins.remarks[0].startswith("Left in half: unit, or the model raises: ")
+    model(np.ones((2, 4), "float32"))
+
+
+def test_pins_may_be_set_and_undone_while_fit_runs():
+    class Switching(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                self.pins = amp.pin_float32(self.model)
+            elif epoch == 2:
+                self.pins.undo()
+
+    model = models.chain(layers.Dense(4))
+    model.compile("sgd", "mse")
+    model.fit(np.ones((4, 4)), np.ones((4, 2)), epochs=3, verbose=0, callbacks=[Switching()])
+    assert models.in_float32(model) == set()
+
+
+@keras.saving.register_keras_serializable("pinning_tests")
+class Backbone(keras.Model):
+    """A graph model that its constructor makes."""
+
+    def __init__(self, units=4, **kwargs):
+        inputs = keras.Input((4,))
+        hidden = layers.Softmax(name="softmax")(layers.Dense(units, name="body")(inputs))
+        super().__init__(inputs, layers.Dense(2, name="head")(hidden), **kwargs)
+        self.units = units
+
+    def get_config(self):
+        return {"units": self.units, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+def test_a_graph_that_a_constructor_makes_is_not_kept_and_that_is_told():
+    for model in (Backbone(), keras.Sequential([keras.Input((4,)), Backbone(name="inner")])):
+        pins = amp.pin_float32(model, ".*softmax")
+        assert [pin.in_files for pin in pins.pins] == ["not kept"]
+
+
+def test_looking_leaves_what_user_code_counts():
+    class Counting(layers.Layer):
+        def __init__(self):
+            super().__init__(name="counting")
+            self.count = 0
+
+        def call(self, inputs):
+            self.count += 1
+            return inputs
+
+    layer = Counting()
+    model = models.chain(layers.Dense(4), layer)
+    before = layer.count
+    amp.pin_float32(model, "counting").undo()
+    assert layer.count == before
+
+
+def test_layers_that_left_the_model_go_back_too():
+    model = models.chain(layers.Dense(4))
+    pins = amp.pin_float32(model)
+    head = model.layers[-1]
+    model.pop()
+    pins.undo()
+    assert head.compute_dtype == "bfloat16"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tf_amp_kit.formats import is_half
+from tf_amp_kit.formats import is_float, is_half
 from tf_amp_kit.precision.pinning.units import Units
 from tf_amp_kit.tracing.heads import ancestors, saturating_activations
 from tf_amp_kit.tracing.model_trace import ModelTrace
@@ -28,7 +28,23 @@ _AVERAGES: Final = frozenset({"AvgPool", "AvgPool3D"})
 # Worth a matrix product in float32. The others can be had without one.
 _WORTH_A_PRODUCT: Final = frozenset({"Exp", "Expm1", "LogSoftmax", "Rsqrt", "Softmax"})
 
-_SCALING_TYPES: Final = frozenset({"AddV2", "Mul", "RealDiv", "Sub"})
+_SCALING_TYPES: Final = frozenset({"AddV2", "FusedBatchNormV3", "Mul", "RealDiv", "Sub"})
+_MOVING_TYPES: Final = frozenset(
+    {
+        "Cast",
+        "ConcatV2",
+        "Const",
+        "Pack",
+        "Pad",
+        "Shape",
+        "Split",
+        "SplitV",
+        "StridedSlice",
+        "Tile",
+        "Transpose",
+        "Unpack",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -169,24 +185,45 @@ def _sensitive(units: Units) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _scaling(units: Units) -> Iterator[tuple[str, str]]:
-    """Finds layers without trainable weights that only scale and shift raw inputs."""
-    trace = units.trace
-    raw = {key for key in trace.inputs.values() if trace.tensors[key].is_wide}
-    for call in trace.calls:
-        if call.kind != "layer" or not call.is_half or not call.inputs:
+    """Finds layers that only scale and shift raw inputs, and what moves these there."""
+    raw = set(units.trace.inputs.values())
+    for call in units.trace.calls:
+        if call.kind != "layer" or not call.is_half or units.is_composite(call):
             continue
-        ops = list(trace.own_operations(call))
-        scales = any(op.type in _SCALING_TYPES and _dtype(units, op) for op in ops)
-        adds_up = any(op.type in PRODUCT_TYPES or op.bodies for op in ops)
-        if not scales or adds_up or units.is_composite(call) or _is_trained(units, call):
+        ops = list(units.trace.own_operations(call))
+        if any(op.type in PRODUCT_TYPES or op.bodies for op in ops):
             continue
-        if {trace.before_casts(key) for key in call.inputs} <= raw:
-            raw.update(trace.before_casts(key) for key in call.outputs)
+        # Indices are computed with too, before they are looked up.
+        operands = [key for op in ops if _scales(units, op) for key in op.inputs]
+        movers = [one for key in operands if (one := _movers(units, key, raw)) is not None]
+        if movers:
+            raw.update(call.outputs)
             yield call.path, "scales raw inputs"
+            between = {one.path for found in movers for one in found} - {call.path}
+            yield from ((path, f"hands raw inputs to {call.path!r}") for path in between)
 
 
-def _is_trained(units: Units, call: LayerCall) -> bool:
-    return any(facts.is_trained and is_below(facts.path, call.path) for facts in units.trace.layers)
+def _scales(units: Units, op: Operation) -> bool:
+    return op.type in _SCALING_TYPES and is_float(units.trace.tensors[op.outputs[0]].dtype)
+
+
+def _movers(units: Units, key: int, raw: set[int]) -> list[LayerCall] | None:
+    """Returns the half layers that raw values were moved through; None for other values."""
+    if key in raw:
+        return []
+    is_raw, is_moved = False, True
+
+    def is_moving(op: Operation) -> bool:
+        nonlocal is_raw, is_moved
+        is_given = any(one in raw for one in op.outputs)
+        is_raw |= is_given
+        is_moved &= is_given or op.is_passing or op.type in _MOVING_TYPES
+        return is_moved and not is_given
+
+    ops = [op for op in ancestors(units.trace, [key], through=is_moving) if op.type != "Const"]
+    given = {op.index for op in ops if any(one in raw for one in op.outputs)}
+    layers = [units.of(op) for op in ops if op.index not in given]
+    return [one for one in layers if one and one.is_half] if is_raw and is_moved else None
 
 
 def _dtype(units: Units, op: Operation) -> str:

@@ -45,7 +45,7 @@ def find_harm(before: ModelTrace, after: ModelTrace, pinned: Collection[str]) ->
     """
     old = {(one.path, one.source, one.operation) for one in before.conflicts}
     found = [
-        Harm(path, one.path, f"{one.path or 'the model'} raises: {one.message}", one)
+        Harm(path, one.path, f"{one.path or 'the model'} raises: {one.message.rstrip('.')}", one)
         for one in after.conflicts
         if (one.path, one.source, one.operation) not in old
         for path in _results_used_by(after, one.path, pinned)

@@ -65,7 +65,7 @@ def owner_of(paths: LayerPaths, path: str) -> str:
         The path itself if a graph model holds the layer.
     """
     around = [above for above, _ in paths if is_below(path, above)]
-    return next(above for above in (*around, path) if not _keras.is_functional(paths[above]))
+    return next(above for above in (*around, path) if not _keras.writes_its_layers(paths[above]))
 
 
 def unsettle(owner: Any) -> None:

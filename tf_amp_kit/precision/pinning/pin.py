@@ -13,7 +13,7 @@ from tf_amp_kit.precision import state
 from tf_amp_kit.precision.pinning import files, registry
 from tf_amp_kit.precision.pinning.candidates import Candidates, find_candidates
 from tf_amp_kit.precision.pinning.pins import Pins
-from tf_amp_kit.precision.pinning.setting import set_pins, trace_training
+from tf_amp_kit.precision.pinning.setting import set_pins, trace_model
 from tf_amp_kit.precision.pinning.targets import resolve
 from tf_amp_kit.precision.request import DEFAULT_LEVEL
 from tf_amp_kit.tracing.model_check import check_keras_model
@@ -87,12 +87,12 @@ def pin_float32(
     if asked is not None and asked.pins is not None:
         registry.note_level(model)
         return asked.pins.apply(model)
-    trace = trace_training(model, inputs)
-    candidates, level = find_candidates(trace), asked.level if asked else DEFAULT_LEVEL
+    traces = trace_model(model, inputs)
+    candidates, level = find_candidates(traces[-1]), asked.level if asked else DEFAULT_LEVEL
     outcome = set_pins(
         model,
         candidates.at_level(level, sensitive=sensitive),
-        before=trace,
+        before=traces,
         may_leave=True,
         inputs=inputs,
     )

@@ -6,7 +6,7 @@ any order: a layer goes back when nothing pins it, or what holds it, any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -41,7 +41,7 @@ def pin(layer: Any) -> list[Any]:
     return [sub for sub, _ in changed]
 
 
-def unpin(model: Any, layers: Iterable[Any]) -> list[Any]:
+def unpin(model: Any, layers: Sequence[Any]) -> list[Any]:
     """Takes one pin off each of some layers.
 
     Args:
@@ -51,18 +51,16 @@ def unpin(model: Any, layers: Iterable[Any]) -> list[Any]:
     Returns:
         The layers that went back to the policy that they had.
     """
-    paths = LayerPaths(model)
-    unpinned = []
     for layer in layers:
         _counts[layer] -= 1
         if not _counts[layer]:
             del _counts[layer]
-        unpinned.append(paths.of(layer))
+    paths = LayerPaths(model)
     still = pinned_paths(paths)
     changed = []
-    for path, layer in paths:
-        was_pinned = any(one is not None and is_below(path, one) for one in unpinned)
-        if not was_pinned or layer not in _policies or any(is_below(path, one) for one in still):
+    for layer in (sub for one in layers for _, sub in LayerPaths(one)):
+        path = paths.of(layer)  # none if it has left the model
+        if layer not in _policies or any(path is not None and is_below(path, p) for p in still):
             continue
         before, with_pin = _policies.pop(layer)
         if layer.dtype_policy is with_pin:  # else somebody gave it another one since

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from tf_amp_kit.tracing.model_graph import trace_modes
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
 
-__all__ = ["Outcome", "Pin", "set_pins", "trace_training"]
+__all__ = ["Outcome", "Pin", "set_pins", "trace_model"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def set_pins(
     model: Any,
     reasons: dict[str, str],
     *,
-    before: ModelTrace | None = None,
+    before: Sequence[ModelTrace] | None = None,
     may_leave: bool = False,
     inputs: Any = None,
 ) -> Outcome:
@@ -79,7 +79,7 @@ def set_pins(
     Args:
         model: A Keras model.
         reasons: Why, by path.
-        before: A trace of the model without the pins, if there is one already.
+        before: Traces of the model without the pins, if there are any already.
         may_leave: Whether to leave out what harms the code around it.
         inputs: Example inputs, for a model that does not know its own.
 
@@ -101,8 +101,12 @@ def set_pins(
         after = before
         reasons, kept = _pinned(switch, paths, reasons)
         while before is not None and reasons:
-            after = trace_training(model, inputs)
-            harms = find_harm(before, after, tuple(reasons))
+            after = trace_model(model, inputs)
+            harms = [
+                harm
+                for old, new in zip(before, after, strict=True)
+                for harm in find_harm(old, new, tuple(reasons))
+            ]
             if not may_leave:
                 _refuse(harms)
                 remarks |= dict.fromkeys(f"With {one.path} pinned, {one.reason}." for one in harms)
@@ -117,7 +121,7 @@ def set_pins(
         switch.renew()
         undoing.pop_all()
     if after is not None:
-        remarks |= dict.fromkeys(_half_losses(after))
+        remarks |= dict.fromkeys(_half_losses(after[-1]))
     pins = tuple(
         Pin(path, type(paths[path]).__name__, why, kept[files.owner_of(paths, path)])
         for path, why in reasons.items()
@@ -125,24 +129,28 @@ def set_pins(
     return Outcome(pins, tuple(remarks), switch)
 
 
-def trace_training(model: Any, inputs: Any = None) -> ModelTrace:
-    """Traces a model in training mode, built to its last layer.
+def trace_model(model: Any, inputs: Any = None) -> tuple[ModelTrace, ...]:
+    """Traces a model in training mode, and in the other one if that may differ.
 
     Args:
         model: A Keras model.
         inputs: Example inputs, for a model that does not know its own.
+
+    Returns:
+        One or two traces, of the model built to its last layer; training comes last.
     """
     num_weights = len(model.weights)
     (trace,) = trace_modes(model, inputs=inputs, modes=(True,))
-    if len(model.weights) == num_weights:
-        return trace
+    is_custom = any(call.is_custom for call in trace.calls)
+    if len(model.weights) == num_weights and not is_custom:
+        return (trace,)
     # What the first trace built is missing in its list of layers.
-    return trace_modes(model, inputs=inputs, modes=(True,))[0]
+    return trace_modes(model, inputs=inputs, modes=(False, True) if is_custom else (True,))
 
 
-def _trace_if_possible(model: Any, inputs: Any) -> ModelTrace | None:
+def _trace_if_possible(model: Any, inputs: Any) -> Sequence[ModelTrace] | None:
     try:
-        return trace_training(model, inputs)
+        return trace_model(model, inputs)
     except (ModelError, InputsError):
         if inputs is not None:
             raise

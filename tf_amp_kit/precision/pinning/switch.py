@@ -11,6 +11,7 @@ import keras
 from tf_amp_kit import _keras
 from tf_amp_kit.precision.pinning import files, registry
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
+from tf_amp_kit.tracing.state import undisturbed
 
 __all__ = ["Switch"]
 
@@ -59,7 +60,7 @@ class Switch:
     def undo(self) -> None:
         """Takes the pins back, where no other call has pinned the same."""
         paths = LayerPaths(self.model)
-        pinned = [path for path, layer in paths if any(layer is one for one in self._pinned)]
+        pinned = [path for path in map(paths.of, self._pinned) if path is not None]
         for path in pinned:
             files.unsettle(paths[files.owner_of(paths, path)])
         self._changed = registry.unpin(self.model, self._pinned)
@@ -75,7 +76,15 @@ class Switch:
         changed = [path for path, layer in paths if id(layer) in identities]
         around = [one for path, one in paths if any(is_below(inner, path) for inner in changed)]
         models = [one for _, one in paths if isinstance(one, keras.Model)]
-        for model in reversed(models):  # what a nested model returns comes first
-            _keras.refresh_symbolic_dtypes(model, around)
-            # Traced with the old policies; Keras makes them anew.
-            model.train_function = model.test_function = model.predict_function = None
+        with undisturbed(LayerPaths(self.model)):
+            for model in reversed(models):  # what a nested model returns comes first
+                _keras.refresh_symbolic_dtypes(model, around)
+        for model in models:
+            _make_functions_anew(model)
+
+
+def _make_functions_anew(model: Any) -> None:
+    """Replaces functions that were traced with the old policies, in a running `fit` too."""
+    for name in ("train", "test", "predict"):
+        if getattr(model, f"{name}_function") is not None:
+            getattr(model, f"make_{name}_function")(force=True)
