@@ -163,7 +163,8 @@ def _as_arguments(model: Any, specs: Any) -> CallSpecs:
     parameters = inspect.signature(model.call).parameters
     named = [name for name in parameters if name not in _CONTEXT_ARGUMENTS]
     required = [name for name in named if parameters[name].default is inspect.Parameter.empty]
-    if len(required) > 1 and isinstance(specs, dict) and set(required) <= set(specs) <= set(named):
+    is_by_name = isinstance(specs, dict) and set(required) <= set(specs) <= set(named)
+    if is_by_name and len(specs) > 1:
         return CallSpecs((), specs)
     if len(required) > 1 and isinstance(specs, list | tuple) and len(specs) == len(required):
         return CallSpecs((), dict(zip(required, specs, strict=True)))

@@ -200,3 +200,34 @@ def test_layers_that_left_the_model_go_back_too():
     model.pop()
     pins.undo()
     assert head.compute_dtype == "bfloat16"
+
+
+def test_a_call_with_an_optional_argument_takes_inputs_by_name():
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = layers.Dense(4), layers.Dense(2)
+
+        def call(self, first, second=None):
+            hidden = self.body(first)
+            return self.head(hidden + ops.cast(second, hidden.dtype))
+
+    model, x = Net(), np.ones((8, 4), "float32")
+    model(x, second=x)
+    pins = amp.pin_float32(model, "head")
+    assert pins.remarks[0].startswith("Nobody looked whether code around these pins")
+    assert amp.pin_float32(model, inputs={"first": x, "second": x}).paths == ("head",)
+
+
+def test_pins_on_a_model_that_is_not_built_say_that_nobody_looked():
+    model = keras.Sequential([layers.Dense(4, name="body"), layers.Dense(2)])
+    (remark,) = amp.pin_float32(model, "body").remarks
+    assert remark.startswith("Nobody looked whether code around these pins can take them: ")
+
+
+def test_after_undo_the_audit_asks_for_the_level_again():
+    with amp.amp_scope("bf16"):
+        model = models.chain(layers.Dense(4))
+        amp.pin_float32(model).undo()
+        codes = {one.code for one in amp.audit_layer_dtypes(model, verbose=0).findings}
+    assert "AMP108" in codes

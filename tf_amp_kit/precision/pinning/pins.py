@@ -10,6 +10,7 @@ from typing import Any, Final
 import keras
 
 from tf_amp_kit.errors import PinError
+from tf_amp_kit.precision.pinning import registry
 from tf_amp_kit.precision.pinning.setting import Pin, set_pins
 from tf_amp_kit.precision.pinning.switch import Switch
 from tf_amp_kit.tables import render_table, wrapped
@@ -65,6 +66,7 @@ class Pins:
                 f"returned. Received: pins of {self.model_name!r}, loaded from a file."
             )
         self._switch.undo()
+        registry.forget_level(self._switch.model)
 
     def apply(self, model: keras.Model) -> Pins:
         """Pins the same layers in another model: a clone, a second build, a loaded one.

@@ -14,7 +14,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.precision.float32_policy import set_float32
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
 
-__all__ = ["has_level", "note_level", "pin", "pinned_paths", "unpin"]
+__all__ = ["forget_level", "has_level", "note_level", "pin", "pinned_paths", "unpin"]
 
 # The number of pins on a layer itself.
 _counts: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
@@ -77,6 +77,11 @@ def pinned_paths(paths: LayerPaths) -> tuple[str, ...]:
 def note_level(model: Any) -> None:
     """Remembers that a model got the pins of its level."""
     _leveled.add(model)
+
+
+def forget_level(model: Any) -> None:
+    """Forgets it again."""
+    _leveled.discard(model)
 
 
 def has_level(model: Any) -> bool:

@@ -58,6 +58,19 @@ class Pin:
         }
 
 
+# What a model raises that is not built, or is called with guessed inputs.
+_UNKNOWN_INPUTS = (
+    ArithmeticError,
+    AttributeError,
+    InputsError,
+    LookupError,
+    ModelError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
 class Outcome(NamedTuple):
     """What came of setting pins."""
 
@@ -93,11 +106,13 @@ def set_pins(
     paths = LayerPaths(model)
     reasons = _lifted(paths, reasons)
     _refuse_half_variables(paths, reasons)
-    before = before or _trace_if_possible(model, inputs)
+    blind = ""
+    if before is None:
+        before, blind = _traced_if_possible(model, inputs)
     switch = Switch(model, _usual_policy(paths))
     with contextlib.ExitStack() as undoing:
         undoing.callback(switch.undo)
-        remarks: dict[str, None] = {}
+        remarks: dict[str, None] = dict.fromkeys(filter(None, [blind]))
         after = before
         reasons, kept = _pinned(switch, paths, reasons)
         while before is not None and reasons:
@@ -148,13 +163,15 @@ def trace_model(model: Any, inputs: Any = None) -> tuple[ModelTrace, ...]:
     return trace_modes(model, inputs=inputs, modes=(False, True) if is_custom else (True,))
 
 
-def _trace_if_possible(model: Any, inputs: Any) -> Sequence[ModelTrace] | None:
+def _traced_if_possible(model: Any, inputs: Any) -> tuple[Sequence[ModelTrace] | None, str]:
+    """Returns traces, or why there are none."""
     try:
-        return trace_model(model, inputs)
-    except (ModelError, InputsError):
+        return trace_model(model, inputs), ""
+    except _UNKNOWN_INPUTS as error:
         if inputs is not None:
             raise
-        return None  # not built yet: there is no code to look at
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        return None, f"Nobody looked whether code around these pins can take them: {reason}"
 
 
 def _lifted(paths: LayerPaths, reasons: dict[str, str]) -> dict[str, str]:
