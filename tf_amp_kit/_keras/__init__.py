@@ -35,13 +35,16 @@ from tf_amp_kit._keras.optimizers import (
 from tf_amp_kit._keras.patching import ClassPatch, context_value
 from tf_amp_kit._keras.randomness import random_state_restored
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
+from tf_amp_kit._keras.wrapping import cast_with_mask, dropout_cell_class
 
 __all__ = [
     "ClassPatch",
     "autocast_dtype",
     "autocast_scope",
     "autograph_error",
+    "cast_with_mask",
     "context_value",
+    "dropout_cell_class",
     "eager_operations_seen",
     "fresh_loss",
     "full_tracebacks",

@@ -1,0 +1,34 @@
+"""Private names of Keras that a layer around another layer needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+def dropout_cell_class() -> type:
+    """Returns the class whose instances `RNN` prepares dropout masks of.
+
+    Uses `keras.src.layers.rnn.dropout_rnn_cell.DropoutRNNCell`: the masks must
+    be made once per sequence and dropped after it, only `RNN` knows when, it
+    looks for this class, and the class has no public name.
+    """
+    from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
+
+    return DropoutRNNCell  # type: ignore[no-any-return]
+
+
+def cast_with_mask(tensor: Any, dtype: str) -> Any:
+    """Casts a tensor to a dtype, and gives the result the mask of the tensor.
+
+    Uses `keras.src.backend.common.masking`: Keras hands masks from layer to
+    layer as an attribute of the tensor, which a cast drops.
+    """
+    from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
+
+    cast = keras.ops.cast(tensor, dtype)
+    mask = get_keras_mask(tensor)
+    if mask is not None and cast is not tensor:
+        set_keras_mask(cast, mask)
+    return cast
