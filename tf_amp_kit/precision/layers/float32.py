@@ -10,6 +10,7 @@ import keras
 
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
+from tf_amp_kit.formats import is_half
 from tf_amp_kit.precision.float32_policy import set_float32
 from tf_amp_kit.precision.layers.casting import (
     COMPUTE,
@@ -19,6 +20,7 @@ from tf_amp_kit.precision.layers.casting import (
     dtype_name,
     float32_program,
 )
+from tf_amp_kit.tracing.paths import LayerPaths
 
 __all__ = ["Float32"]
 
@@ -89,9 +91,7 @@ class Float32(keras.layers.Wrapper, _keras.dropout_cell_class()):  # type: ignor
     reset_state = _OfLayer()
     reset_states = _OfLayer()
 
-    def __init__(
-        self, layer: Any, output: str = COMPUTE, dtype: Any = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, layer: Any, output: str = COMPUTE, dtype: Any = None, **kwargs: Any) -> None:
         _check(layer, kwargs)
         results = Results.parse(output, dtype)
         set_float32(layer)
@@ -125,10 +125,11 @@ class Float32(keras.layers.Wrapper, _keras.dropout_cell_class()):  # type: ignor
             outputs = self.layer(*wide_args, **wide_kwargs)
         if not was_built:
             set_float32(self.layer)
-        if self._is_cell:
-            states, *new_states = _states(self.layer.call, args, kwargs), *outputs[1:]
-            return cast_floats(outputs[0], self._results.dtype), *_alike(new_states, states)
-        return cast_floats(outputs, self._results.dtype)
+        if not self._is_cell:
+            return cast_floats(outputs, self._results.dtype)
+        output, new_states = outputs
+        states = _states(self.layer.call, args, kwargs)
+        return cast_floats(output, self._results.dtype), _cast_like(new_states, states)
 
     @property
     def _is_cell(self) -> bool:
@@ -205,10 +206,10 @@ def _states(call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return states
 
 
-def _alike(new_states: Any, states: Any) -> Any:
-    dtypes = [dtype_name(state) for state in keras.tree.flatten(states)]
-    flat = keras.tree.flatten(new_states)
-    cast = [cast_floats(new, dtype) for new, dtype in zip(flat, dtypes, strict=True)]
+def _cast_like(new_states: Any, states: Any) -> Any:
+    # Flat, because a cell may take a list of one and return its only tensor.
+    pairs = zip(keras.tree.flatten(new_states), keras.tree.flatten(states), strict=True)
+    cast = [cast_floats(new, dtype_name(state)) for new, state in pairs]
     return keras.tree.pack_sequence_as(new_states, cast)
 
 
@@ -219,6 +220,7 @@ def _check(layer: Any, kwargs: dict[str, Any]) -> None:
             f"Received: layer={layer!r}. For a function use keras.layers.Lambda or float32_op."
         )
     _check_not_bidirectional(kwargs)
+    _check_inputs(layer)
     cells = layer.cells if isinstance(layer, keras.layers.StackedRNNCells) else ()
     rates = ("dropout", "recurrent_dropout")
     if any(getattr(cell, rate, 0) for cell in cells for rate in rates):
@@ -227,6 +229,18 @@ def _check(layer: Any, kwargs: dict[str, Any]) -> None:
             f"without dropout. Received: layer={layer.name!r}. Wrap each cell: "
             "StackedRNNCells([Float32(cell), ...], dtype='float32')."
         )
+
+
+def _check_inputs(layer: Any) -> None:
+    for _, model in LayerPaths(layer):
+        inputs = model.inputs if _keras.is_functional(model) and model.built else ()
+        if any(is_half(dtype_name(tensor)) for tensor in inputs):
+            raise LayerError(
+                "A model rounds what it is given to the dtype of its Input. Expected float32 "
+                f"inputs. Received: model={model.name!r} with "
+                f"{sorted({dtype_name(tensor) for tensor in inputs})}. Build it on "
+                "keras.Input(shape), without a half dtype."
+            )
 
 
 def _check_not_bidirectional(config: dict[str, Any]) -> None:
