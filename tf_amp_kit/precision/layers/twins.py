@@ -44,9 +44,12 @@ _INSIDE: Final = (
     "Keras computes it in float32 and casts the result down: "
     "what the twin saves is the rounding of that result."
 )
+_INSIDE_UNCAST: Final = (
+    f"{_INSIDE} Keras keeps that in no file: after loading, a float32 result "
+    "of half inputs is rounded to their dtype once."
+)
 _POOLING: Final = (
-    "The mean is a sum first: it overflows in float16, stops growing in bfloat16, "
-    "and some devices have no half kernel."
+    "The mean is a sum first, which overflows in float16, and some devices have no half kernel."
 )
 _HEAD: Final = (
     "As the last layer in half, its gradient is exactly zero for samples that are "
@@ -68,9 +71,9 @@ _TABLE: Final = (
         example="mean=2000.0, variance=100.0",
     ),
     Twin("BatchNormalization", _INSIDE),
-    Twin("RMSNormalization", _INSIDE),
-    Twin("LayerNormalization", _INSIDE),
-    Twin("GroupNormalization", _INSIDE, example="groups=2"),
+    Twin("RMSNormalization", f"{_INSIDE} Keras 3.10 squares in half, which overflows above 255."),
+    Twin("LayerNormalization", _INSIDE_UNCAST),
+    Twin("GroupNormalization", _INSIDE_UNCAST, example="groups=2"),
     Twin(
         "SpectralNormalization",
         "The power iteration sums squares of weights. The wrapped layer is made float32 too.",
@@ -136,6 +139,7 @@ def _function(twin: Twin) -> Callable[..., Any]:
             )
         layer = twin.keras_class(*twin.fixed, *args, dtype=FLOAT32, **kwargs)
         set_float32(layer)  # what it wraps keeps a policy of its own
+        layer.autocast = True  # some opt out, and round results to the dtype of their inputs
         return layer
 
     name = twin.keras_class.__name__
