@@ -35,7 +35,7 @@ from tf_amp_kit._keras.optimizers import (
 from tf_amp_kit._keras.patching import ClassPatch, context_value
 from tf_amp_kit._keras.randomness import random_state_restored
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
-from tf_amp_kit._keras.wrapping import cast_with_mask, dropout_cell_class
+from tf_amp_kit._keras.wrapping import cast_with_mask, dropout_cell_class, take_float32_inputs
 
 __all__ = [
     "ClassPatch",
@@ -67,6 +67,7 @@ __all__ = [
     "replicas_need_no_merge_call",
     "stack_frames",
     "stored_dtype",
+    "take_float32_inputs",
     "trace_to_graph",
     "tracked_layers",
     "trainable_variables_of",

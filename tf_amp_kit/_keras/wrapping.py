@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 
+from tf_amp_kit.formats import is_half
+
 
 def dropout_cell_class() -> type:
     """Returns the class whose instances `RNN` prepares dropout masks of.
@@ -32,3 +34,18 @@ def cast_with_mask(tensor: Any, dtype: str) -> Any:
     if mask is not None and cast is not tensor:
         set_keras_mask(cast, mask)
     return cast
+
+
+def take_float32_inputs(model: Any) -> None:
+    """Makes a graph model that rounds its inputs to half take float32 ones.
+
+    Uses `_dtype` of `KerasTensor` and `InputLayer`, and `_keras_history`: models
+    cast what they are given to the dtype of their symbolic inputs, the public
+    dtype cannot be set, and a Sequential model takes it from its first layer.
+    """
+    for tensor in keras.tree.flatten(model.inputs):
+        if is_half(tensor.dtype):
+            tensor._dtype = "float32"
+            source = tensor._keras_history.operation
+            if isinstance(source, keras.layers.InputLayer):
+                source._dtype = "float32"

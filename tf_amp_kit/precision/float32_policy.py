@@ -68,3 +68,5 @@ def set_float32(layer: Any) -> None:
             # Quantized layers keep their mode: int8_from_mixed_bfloat16.
             *mode, _ = sub.dtype_policy.name.rpartition("_from_")
             sub.dtype_policy = "".join((*mode, "float32"))
+        if _keras.is_functional(sub) and sub.built:
+            _keras.take_float32_inputs(sub)

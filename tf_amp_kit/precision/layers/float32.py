@@ -10,7 +10,6 @@ import keras
 
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
-from tf_amp_kit.formats import is_half
 from tf_amp_kit.precision.float32_policy import set_float32
 from tf_amp_kit.precision.layers.casting import (
     COMPUTE,
@@ -20,7 +19,6 @@ from tf_amp_kit.precision.layers.casting import (
     dtype_name,
     float32_program,
 )
-from tf_amp_kit.tracing.paths import LayerPaths
 
 __all__ = ["Float32"]
 
@@ -99,6 +97,8 @@ class Float32(keras.layers.Wrapper, _keras.dropout_cell_class()):  # type: ignor
         self.call = _signed_like(layer.call, self._run)
         # Without autocast, because states must be seen in the dtype they come in.
         super().__init__(layer, dtype=FLOAT32, autocast=False, **kwargs)
+        # Keras reads there which shapes to pass.
+        self.build = _signed_like(layer.build, self.build)
         self.supports_masking = True
         self._results = results
 
@@ -112,8 +112,9 @@ class Float32(keras.layers.Wrapper, _keras.dropout_cell_class()):  # type: ignor
         self._results = Results.parse(self._results.output, value)
 
     def build(self, *shapes: Any, **named_shapes: Any) -> None:
-        """Builds the wrapped layer where its shapes are given; its call does otherwise."""
-        if (shapes or named_shapes) and not self.layer.built:
+        """Builds the wrapped layer, unless it leaves that to its first call."""
+        builds_itself = type(self.layer).build is not keras.layers.Layer.build
+        if builds_itself and not self.layer.built:
             with float32_program():
                 self.layer.build(*shapes, **named_shapes)
             set_float32(self.layer)
@@ -220,7 +221,6 @@ def _check(layer: Any, kwargs: dict[str, Any]) -> None:
             f"Received: layer={layer!r}. For a function use keras.layers.Lambda or float32_op."
         )
     _check_not_bidirectional(kwargs)
-    _check_inputs(layer)
     cells = layer.cells if isinstance(layer, keras.layers.StackedRNNCells) else ()
     rates = ("dropout", "recurrent_dropout")
     if any(getattr(cell, rate, 0) for cell in cells for rate in rates):
@@ -229,18 +229,6 @@ def _check(layer: Any, kwargs: dict[str, Any]) -> None:
             f"without dropout. Received: layer={layer.name!r}. Wrap each cell: "
             "StackedRNNCells([Float32(cell), ...], dtype='float32')."
         )
-
-
-def _check_inputs(layer: Any) -> None:
-    for _, model in LayerPaths(layer):
-        inputs = model.inputs if _keras.is_functional(model) and model.built else ()
-        if any(is_half(dtype_name(tensor)) for tensor in inputs):
-            raise LayerError(
-                "A model rounds what it is given to the dtype of its Input. Expected float32 "
-                f"inputs. Received: model={model.name!r} with "
-                f"{sorted({dtype_name(tensor) for tensor in inputs})}. Build it on "
-                "keras.Input(shape), without a half dtype."
-            )
 
 
 def _check_not_bidirectional(config: dict[str, Any]) -> None:
