@@ -60,7 +60,8 @@ class Itself(keras.layers.Wrapper):
     """Calls a layer on an input twice."""
 
     def build(self, input_shape: Any) -> None:
-        self.layer.build(input_shape, input_shape)
+        if not self.layer.built:
+            self.layer.build(input_shape, input_shape)
 
     def call(self, inputs: Any) -> Any:
         return self.layer(inputs, inputs)
@@ -72,7 +73,8 @@ def made(make: Callable[[], list[Any]], policy: str) -> Any:
 
 
 def config(model: Any) -> str:
-    return json.dumps(model.get_config(), sort_keys=True)
+    # Without the policy of the Sequential model itself, which Keras does not restore.
+    return json.dumps(model.get_config()["layers"], sort_keys=True)
 
 
 by_model = pytest.mark.parametrize("make", [dense, recurrent, nested, composite, attention])
