@@ -453,8 +453,9 @@ def test_bidirectional_around_it_is_refused_with_the_way_out() -> None:
         keras.layers.Bidirectional(Float32(keras.layers.LSTM(3)))
 
 
-def test_stacked_cells_with_dropout_are_refused_with_the_way_out() -> None:
-    cells = [keras.layers.LSTMCell(2, dropout=0.5), keras.layers.LSTMCell(2)]
+@pytest.mark.parametrize("wrap", [lambda cell: cell, Float32], ids=["bare", "wrapped"])
+def test_stacked_cells_with_dropout_are_refused_with_the_way_out(wrap: Any) -> None:
+    cells = [wrap(keras.layers.LSTMCell(2, dropout=0.5)), keras.layers.LSTMCell(2)]
     refused(
         keras.layers.StackedRNNCells(cells, name="stack"),
         "Keras finds the dropout of cells only directly in StackedRNNCells. Expected cells "

@@ -188,3 +188,14 @@ def test_a_model_of_twins_opens_without_this_package(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert ran.stdout == "False {'float32'}\n"
+
+
+def test_inside_time_distributed_only_the_wrapper_gets_float32() -> None:
+    with amp.amp_scope("fp16"):
+        x = tf.fill((1, 1, 4), tf.constant(300, "float16"))
+        twin = keras.layers.TimeDistributed(amp.layers.UnitNormalization())(x)
+        wrapped = keras.layers.TimeDistributed(
+            amp.layers.Float32(keras.layers.UnitNormalization())
+        )(x)
+    assert twin.numpy().tolist() == [[[0.0] * 4]]
+    assert wrapped.numpy().tolist() == [[[0.5] * 4]]

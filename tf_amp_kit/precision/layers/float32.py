@@ -19,6 +19,7 @@ from tf_amp_kit.precision.layers.casting import (
     dtype_name,
     float32_program,
 )
+from tf_amp_kit.tracing.paths import LayerPaths
 
 __all__ = ["Float32"]
 
@@ -52,8 +53,9 @@ class Float32(keras.layers.Wrapper, _keras.dropout_cell_class()):  # type: ignor
     It is called like the wrapped layer: with its arguments, masks and
     `training`. As a cell of an `RNN` it gives each state back in the dtype that
     the loop carries it in, and that is float32; `StackedRNNCells` carries states
-    in its own compute dtype: give it `dtype="float32"` too. A bidirectional RNN
-    is wrapped whole: `Float32(Bidirectional(layer))`.
+    in its own compute dtype: give it `dtype="float32"` too. The `RNN` around a
+    cell still rounds sequence and outputs to its own dtype; wrap it instead to
+    avoid that. A bidirectional RNN is wrapped whole: `Float32(Bidirectional(layer))`.
 
     The wrapped layer, with all its sublayers, has the float32 policy from then
     on, also where else it is used. Setting `dtype_policy` on the wrapper only
@@ -98,7 +100,7 @@ class Float32(keras.layers.Wrapper, _keras.dropout_cell_class()):  # type: ignor
         # Without autocast, because states must be seen in the dtype they come in.
         super().__init__(layer, dtype=FLOAT32, autocast=False, **kwargs)
         # Keras reads there which shapes to pass.
-        self.build = _signed_like(layer.build, self.build)
+        self.build = _signed_like(layer.build, self.build)  # type: ignore[method-assign]
         self.supports_masking = True
         self._results = results
 
@@ -221,9 +223,9 @@ def _check(layer: Any, kwargs: dict[str, Any]) -> None:
             f"Received: layer={layer!r}. For a function use keras.layers.Lambda or float32_op."
         )
     _check_not_bidirectional(kwargs)
-    cells = layer.cells if isinstance(layer, keras.layers.StackedRNNCells) else ()
-    rates = ("dropout", "recurrent_dropout")
-    if any(getattr(cell, rate, 0) for cell in cells for rate in rates):
+    is_stack = isinstance(layer, keras.layers.StackedRNNCells)
+    cells = [cell for _, cell in LayerPaths(layer)] if is_stack else []
+    if any(getattr(cell, r, 0) for cell in cells for r in ("dropout", "recurrent_dropout")):
         raise LayerError(
             "Keras finds the dropout of cells only directly in StackedRNNCells. Expected cells "
             f"without dropout. Received: layer={layer.name!r}. Wrap each cell: "

@@ -107,7 +107,8 @@ _DOCSTRING: Final = """Makes Keras's `{cls}` compute in float32 and return float
 {reason}
 
 Use it like `keras.layers.{cls}`, whose class it returns: files open in plain
-Keras. For results that come back to half, wrap the Keras layer in `Float32`.
+Keras. For results that come back to half, and inside `TimeDistributed`, which
+calls a layer past the casts of its inputs, wrap the Keras layer in `Float32`.
 
 Args:
     *args: The arguments of `keras.layers.{cls}`{but}.
