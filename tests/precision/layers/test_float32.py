@@ -305,6 +305,42 @@ def test_a_mask_is_kept_when_results_come_back(output: str) -> None:
     np.testing.assert_array_equal(summed(masking(x)), expected)
 
 
+def embedded() -> Any:
+    return keras.Sequential([keras.layers.Embedding(9, 4, mask_zero=True), keras.layers.Dense(3)])
+
+
+def test_a_mask_made_inside_a_model_comes_out_of_it() -> None:
+    ids = np.array([[3, 1, 0, 0]])
+    layer = Float32(embedded(), dtype="mixed_bfloat16")
+    lstm = keras.layers.LSTM(2)
+    found = lstm(layer(ids))
+    np.testing.assert_array_equal(found, lstm(tf.identity(layer(ids))[:, :2]))
+
+
+# Keras says so of every Sequential model that gets a mask.
+@pytest.mark.filterwarnings("ignore:(?s).*does not support masking")
+def test_a_mask_on_half_inputs_goes_into_a_model() -> None:
+    ids = np.array([[3, 1, 0, 0]])
+    embedding = keras.layers.Embedding(9, 4, mask_zero=True, dtype="mixed_bfloat16")
+    layer = Float32(keras.Sequential([keras.layers.Dense(3), keras.layers.LSTM(2)]))
+    found = layer(embedding(ids))
+    np.testing.assert_array_equal(found, layer(tf.identity(embedding(ids))[:, :2]))
+
+
+def test_a_layer_that_is_made_in_the_call_is_float32() -> None:
+    seen = []
+
+    class Careless(keras.layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            activation = keras.layers.ReLU()
+            seen.append(activation.compute_dtype)
+            return activation(inputs)
+
+    with amp.amp_scope("fp16"):
+        called(Float32(Careless()))
+    assert seen == ["float32"]
+
+
 def test_an_explicit_mask_is_passed_on() -> None:
     x, mask = normal(2, 4), np.array([[True, False, True, False]] * 2)
     expected = keras.layers.Softmax()(x, mask=mask)
