@@ -312,7 +312,8 @@ def embedded() -> Any:
 def test_a_mask_made_inside_a_model_comes_out_of_it() -> None:
     ids = np.array([[3, 1, 0, 0]])
     layer = Float32(embedded(), dtype="mixed_bfloat16")
-    lstm = keras.layers.LSTM(2)
+    # In the same dtype, as Keras 3.10 drops the mask of what it casts.
+    lstm = keras.layers.LSTM(2, dtype="mixed_bfloat16")
     found = lstm(layer(ids))
     np.testing.assert_array_equal(found, lstm(tf.identity(layer(ids))[:, :2]))
 

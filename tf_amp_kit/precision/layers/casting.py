@@ -13,7 +13,15 @@ from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
 from tf_amp_kit.formats import is_float, is_half
 
-__all__ = ["COMPUTE", "FLOAT32", "Results", "cast_floats", "checked_output", "float32_program"]
+__all__ = [
+    "COMPUTE",
+    "FLOAT32",
+    "Results",
+    "cast_floats",
+    "checked_output",
+    "dtype_name",
+    "float32_program",
+]
 
 FLOAT32: Final = "float32"
 COMPUTE: Final = "compute"
