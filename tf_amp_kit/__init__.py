@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
     from tf_amp_kit.inspection.monitor import AmpMonitor
+    from tf_amp_kit.precision import layers as layers
+    from tf_amp_kit.precision.layers.constants import safe_epsilon, safe_mask_value
+    from tf_amp_kit.precision.layers.operations import float32_op
     from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
     from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
     from tf_amp_kit.precision.loss_scaling.shadows import Protection
@@ -56,9 +59,13 @@ __all__ = [
     "detect_hardware",
     "disable_amp",
     "enable_amp",
+    "float32_op",
     "is_supported",
+    "layers",
     "make_loss_scale_optimizer",
     "pin_float32",
+    "safe_epsilon",
+    "safe_mask_value",
 ]
 
 # Where the public names are at home; loaded on first use.
@@ -78,13 +85,20 @@ _HOMES: Final = {
     "detect_hardware": "tf_amp_kit.hardware",
     "disable_amp": "tf_amp_kit.precision.policy",
     "enable_amp": "tf_amp_kit.precision.policy",
+    "float32_op": "tf_amp_kit.precision.layers.operations",
     "is_supported": "tf_amp_kit.precision.policy",
     "make_loss_scale_optimizer": "tf_amp_kit.precision.loss_scaling.factory",
     "pin_float32": "tf_amp_kit.precision.pinning.pin",
+    "safe_epsilon": "tf_amp_kit.precision.layers.constants",
+    "safe_mask_value": "tf_amp_kit.precision.layers.constants",
 }
+
+# Public names that are modules.
+_MODULES: Final = {"layers": "tf_amp_kit.precision.layers"}
 
 # Modules with classes that files name. Keras finds those only if they are registered.
 _NAMED_IN_FILES: Final = (
+    "tf_amp_kit.precision.layers",
     "tf_amp_kit.precision.loss_scaling.optimizer",
     "tf_amp_kit.precision.pinning.policy_map",
 )
@@ -118,9 +132,12 @@ def _is_own_command_line() -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name in _MODULES:
+        value: Any = import_module(_MODULES[name])
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 

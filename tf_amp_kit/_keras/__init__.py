@@ -42,13 +42,16 @@ from tf_amp_kit._keras.policies import (
 )
 from tf_amp_kit._keras.randomness import random_state_restored
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
+from tf_amp_kit._keras.wrapping import cast_with_mask, dropout_cell_class, take_float32_inputs
 
 __all__ = [
     "ClassPatch",
     "autocast_dtype",
     "autocast_scope",
     "autograph_error",
+    "cast_with_mask",
     "context_value",
+    "dropout_cell_class",
     "eager_operations_seen",
     "fresh_loss",
     "full_tracebacks",
@@ -74,6 +77,7 @@ __all__ = [
     "replicas_need_no_merge_call",
     "stack_frames",
     "stored_dtype",
+    "take_float32_inputs",
     "trace_to_graph",
     "tracked_layers",
     "trainable_variables_of",

@@ -6,7 +6,7 @@ from typing import Any
 
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
-from tf_amp_kit.formats import is_half
+from tf_amp_kit.formats import is_half, width
 from tf_amp_kit.tracing.paths import LayerPaths
 
 __all__ = ["half_variables", "set_float32"]
@@ -63,7 +63,10 @@ def set_float32(layer: Any) -> None:
             "or a mixed policy, whose variables are float32."
         )
     for _, sub in LayerPaths(layer):
-        if is_half(sub.compute_dtype):
+        # Float32 ones too: setting it tells a wrapper what its results come back to.
+        if 0 < width(sub.compute_dtype) <= width("float32"):
             # Quantized layers keep their mode: int8_from_mixed_bfloat16.
             *mode, _ = sub.dtype_policy.name.rpartition("_from_")
             sub.dtype_policy = "".join((*mode, "float32"))
+        if _keras.is_functional(sub) and sub.built:
+            _keras.take_float32_inputs(sub)
