@@ -42,7 +42,7 @@ from tf_amp_kit._keras.policies import (
 )
 from tf_amp_kit._keras.randomness import random_state_restored
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
-from tf_amp_kit._keras.wrapping import cast_with_mask, dropout_cell_class, take_float32_inputs
+from tf_amp_kit._keras.wrapping import cast_with_mask, dropout_cell_class, set_input_dtypes
 
 __all__ = [
     "ClassPatch",
@@ -75,9 +75,9 @@ __all__ = [
     "registered_kernels",
     "replace_policy",
     "replicas_need_no_merge_call",
+    "set_input_dtypes",
     "stack_frames",
     "stored_dtype",
-    "take_float32_inputs",
     "trace_to_graph",
     "tracked_layers",
     "trainable_variables_of",

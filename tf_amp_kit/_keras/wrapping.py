@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-
-from tf_amp_kit.formats import is_half
 
 
 def dropout_cell_class() -> type:
@@ -36,16 +35,18 @@ def cast_with_mask(tensor: Any, dtype: str) -> Any:
     return cast
 
 
-def take_float32_inputs(model: Any) -> None:
-    """Makes a graph model that rounds its inputs to half take float32 ones.
+def set_input_dtypes(model: Any, dtypes: Sequence[str]) -> None:
+    """Changes the dtypes that a graph model casts its inputs to.
 
-    Uses `_dtype` of `KerasTensor` and `InputLayer`, and `_keras_history`: models
-    cast what they are given to the dtype of their symbolic inputs, the public
-    dtype cannot be set, and a Sequential model takes it from its first layer.
+    Uses `_dtype` of `KerasTensor` and `InputLayer`, and `_keras_history`: the
+    public dtype cannot be set, and a Sequential model takes it from its first layer.
+
+    Args:
+        model: A Functional or Sequential model.
+        dtypes: One per input.
     """
-    for tensor in keras.tree.flatten(model.inputs):
-        if is_half(tensor.dtype):
-            tensor._dtype = "float32"
-            source = tensor._keras_history.operation
-            if isinstance(source, keras.layers.InputLayer):
-                source._dtype = "float32"
+    for tensor, dtype in zip(model.inputs, dtypes, strict=True):
+        tensor._dtype = dtype
+        source = tensor._keras_history.operation
+        if isinstance(source, keras.layers.InputLayer):
+            source._dtype = dtype

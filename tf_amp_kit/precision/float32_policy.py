@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
 
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
-from tf_amp_kit.formats import is_half, width
+from tf_amp_kit.formats import is_half
 from tf_amp_kit.tracing.paths import LayerPaths
 
-__all__ = ["half_variables", "set_float32"]
+__all__ = ["Change", "half_variables", "set_float32", "widen_inputs"]
+
+
+class Change(NamedTuple):
+    """A layer that was changed, and how to change it back.
+
+    Attributes:
+        layer: The layer.
+        undo: Does so, unless somebody else has changed it since.
+    """
+
+    layer: Any
+    undo: Callable[[], None]
 
 
 def half_variables(layer: Any) -> list[Any]:
@@ -23,7 +40,6 @@ def half_variables(layer: Any) -> list[Any]:
 
     Example:
 
-    >>> import keras
     >>> dense = keras.layers.Dense(2, dtype="float16")
     >>> dense.build((None, 3))
     >>> [variable.name for variable in half_variables(dense)]
@@ -33,7 +49,7 @@ def half_variables(layer: Any) -> list[Any]:
     return [v for v in variables.values() if is_half(_keras.stored_dtype(v))]
 
 
-def set_float32(layer: Any) -> None:
+def set_float32(layer: Any) -> list[Change]:
     """Makes a layer and all its sublayers compute in float32, from their next call on.
 
     Sublayers are reached that no policy of the layer itself would reach, the
@@ -43,16 +59,21 @@ def set_float32(layer: Any) -> None:
     Args:
         layer: A layer, built or not; changed in place.
 
+    Returns:
+        What was changed.
+
     Raises:
         LayerError: If variables are stored in half precision.
 
     Example:
 
-    >>> import keras
     >>> dense = keras.layers.Dense(2, dtype="mixed_float16")
-    >>> set_float32(dense)
+    >>> (change,) = set_float32(dense)
     >>> dense.dtype_policy.name
     'float32'
+    >>> change.undo()
+    >>> dense.dtype_policy.name
+    'mixed_float16'
     """
     halves = half_variables(layer)
     if halves:
@@ -62,11 +83,71 @@ def set_float32(layer: Any) -> None:
             f"{len(halves)} in half, {halves[0].path!r} first. Build it with dtype='float32' "
             "or a mixed policy, whose variables are float32."
         )
+    changes = []
     for _, sub in LayerPaths(layer):
-        # Float32 ones too: setting it tells a wrapper what its results come back to.
-        if 0 < width(sub.compute_dtype) <= width("float32"):
-            # Quantized layers keep their mode: int8_from_mixed_bfloat16.
-            *mode, _ = sub.dtype_policy.name.rpartition("_from_")
-            sub.dtype_policy = "".join((*mode, "float32"))
-        if _keras.is_functional(sub) and sub.built:
-            _keras.take_float32_inputs(sub)
+        if is_half(_policy(sub).compute_dtype):
+            changes.append(_turned(sub))
+        changes += widen_inputs(sub)
+    return changes
+
+
+def widen_inputs(model: Any) -> list[Change]:
+    """Makes a graph model that rounds its inputs to half take float32 ones.
+
+    A Sequential model that was built without an `Input`, under a mixed policy,
+    does so. What computes in half rounds for itself.
+
+    Args:
+        model: A model; others and layers are left alone.
+
+    Returns:
+        What was changed.
+    """
+    if not (_keras.is_functional(model) and model.built and getattr(model, "inputs", None)):
+        return []
+    dtypes = [tensor.dtype for tensor in model.inputs]
+    if not any(map(is_half, dtypes)):
+        return []
+    _keras.set_input_dtypes(model, ["float32" if is_half(dtype) else dtype for dtype in dtypes])
+    return [Change(model, lambda: _keras.set_input_dtypes(model, dtypes))]
+
+
+def _turned(layer: Any) -> Change:
+    before = _policy(layer)
+    # Quantized layers keep their mode: int8_from_mixed_bfloat16.
+    *mode, _ = before.name.rpartition("_from_")
+    _set_policy(layer, keras.dtype_policies.get("".join((*mode, "float32"))))
+    after = _policy(layer)
+
+    def undo() -> None:
+        if _policy(layer) is after:
+            _set_policy(layer, before)
+
+    return Change(layer, undo)
+
+
+def _policy(layer: Any) -> Any:
+    """Returns the policy that can change: a wrapper's own is float32 for good."""
+    return getattr(layer, "results_policy", layer.dtype_policy)
+
+
+def _set_policy(layer: Any, policy: Any) -> None:
+    if hasattr(layer, "results_policy"):
+        layer.results_policy = policy
+        return
+    _keras.replace_policy(layer, policy)
+    if isinstance(layer, keras.layers.Normalization) and layer.built:
+        _cast_statistics(layer)
+
+
+def _cast_statistics(layer: Any) -> None:
+    """Makes a Normalization cast anew what it subtracts and divides by."""
+    if layer.input_mean is None:
+        layer.finalize_state()
+        return
+    for name in ("mean", "variance"):
+        given = np.asarray(getattr(layer, f"input_{name}"), "float32")
+        shape = tuple(getattr(layer, name).shape)
+        wide = given.reshape(shape) if given.size == math.prod(shape) else given
+        cast = keras.ops.cast(np.broadcast_to(wide, shape), layer.compute_dtype)
+        setattr(layer, name, cast)

@@ -97,6 +97,22 @@ def test_raw_inputs_are_normalized_as_in_float32(half, values, given):
     np.testing.assert_array_equal(undone.astype("float32"), before)
 
 
+def test_a_model_that_rounds_its_inputs_takes_them_in_float32_while_it_is_pinned(tmp_path):
+    mixed("bfloat16")
+    years = YEARS + 40  # eleven bits
+    model = keras.Sequential([layers.Rescaling(1 / 4096), layers.Dense(1)])
+    model(years)
+    assert model.inputs[0].dtype == "bfloat16"
+    assert len(np.unique(model.predict(years, verbose=0))) < 16
+    pins = amp.pin_float32(model)
+    assert len(np.unique(model.predict(years, verbose=0))) == 16
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert len(np.unique(loaded.predict(years, verbose=0))) == 16
+    pins.undo()
+    assert model.inputs[0].dtype == "bfloat16"
+
+
 def test_masks_of_keras_are_left_alone(half):
     mixed(half)
     inputs, mask = keras.Input((6, 8)), keras.Input((6, 6), dtype="bool")

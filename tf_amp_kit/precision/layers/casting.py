@@ -16,6 +16,7 @@ from tf_amp_kit.formats import is_float, is_half
 __all__ = [
     "COMPUTE",
     "FLOAT32",
+    "GivesBack",
     "Results",
     "cast_floats",
     "checked_output",
@@ -52,6 +53,33 @@ class Results:
     def config(self) -> dict[str, Any]:
         """Returns the layer's arguments as a file keeps them."""
         return {"output": self.output, "dtype": keras.dtype_policies.serialize(self.policy)}
+
+
+class GivesBack:
+    """A layer whose own policy is float32, and whose results another one may tell.
+
+    Comes before `keras.layers.Layer` among the bases.
+    """
+
+    _results: Results
+
+    @property
+    def results_policy(self) -> Any:
+        """The dtype policy that results come back to, and that files keep."""
+        return self._results.policy
+
+    @results_policy.setter
+    def results_policy(self, value: Any) -> None:
+        self._results = Results.parse(self._results.output, value)
+
+    @property
+    def dtype_policy(self) -> Any:
+        """The float32 policy; setting another changes what results come back to."""
+        return super().dtype_policy  # type: ignore[misc]
+
+    @dtype_policy.setter
+    def dtype_policy(self, value: Any) -> None:
+        self.results_policy = value
 
 
 def checked_output(output: Any) -> str:

@@ -14,6 +14,7 @@ from tf_amp_kit.precision.float32_policy import set_float32
 from tf_amp_kit.precision.layers.casting import (
     COMPUTE,
     FLOAT32,
+    GivesBack,
     Results,
     cast_floats,
     dtype_name,
@@ -35,7 +36,7 @@ class _OfLayer:
 
 
 @keras.saving.register_keras_serializable("tf_amp_kit")
-class Float32(keras.layers.Wrapper, _keras.dropout_cell_class()):  # type: ignore[misc]
+class Float32(GivesBack, keras.layers.Wrapper, _keras.dropout_cell_class()):  # type: ignore[misc]
     """Wraps a layer so that it computes in float32, whatever surrounds it.
 
     For a layer of yours that half precision breaks, and for Keras's own where
@@ -103,15 +104,6 @@ class Float32(keras.layers.Wrapper, _keras.dropout_cell_class()):  # type: ignor
         self.build = _signed_like(layer.build, self.build)  # type: ignore[method-assign]
         self.supports_masking = True
         self._results = results
-
-    @property
-    def dtype_policy(self) -> Any:
-        """The float32 policy; setting another changes what results come back to."""
-        return super().dtype_policy
-
-    @dtype_policy.setter
-    def dtype_policy(self, value: Any) -> None:
-        self._results = Results.parse(self._results.output, value)
 
     def build(self, *shapes: Any, **named_shapes: Any) -> None:
         """Builds the wrapped layer, unless it leaves that to its first call."""

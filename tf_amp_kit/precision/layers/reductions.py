@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import keras
 
-from tf_amp_kit.precision.layers.casting import FLOAT32, Results, cast_floats
+from tf_amp_kit.precision.layers.casting import FLOAT32, GivesBack, Results, cast_floats
 
 __all__ = ["CumSum", "LogSoftmax", "LogSumExp", "Mean", "Norm", "Sum", "Variance"]
 
 _registered = keras.saving.register_keras_serializable("tf_amp_kit")
 
 
-class _AlongAxis(keras.layers.Layer):
+class _AlongAxis(GivesBack, keras.layers.Layer):
     """What the layers here share: an axis, float32 inside, and arguments in files.
 
     Without `compute_output_shape`, Keras learns shape and dtype of the result

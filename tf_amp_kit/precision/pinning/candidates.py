@@ -223,7 +223,9 @@ def _movers(units: Units, key: int, raw: set[int]) -> list[LayerCall] | None:
     ops = [op for op in ancestors(units.trace, [key], through=is_moving) if op.type != "Const"]
     given = {op.index for op in ops if any(one in raw for one in op.outputs)}
     layers = [units.of(op) for op in ops if op.index not in given]
-    return [one for one in layers if one and one.is_half] if is_raw and is_moved else None
+    movers = [one for one in layers if one is not None and one.is_half]
+    is_moved &= not any(map(units.is_composite, movers))
+    return movers if is_raw and is_moved else None
 
 
 def _dtype(units: Units, op: Operation) -> str:

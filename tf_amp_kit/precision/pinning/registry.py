@@ -10,35 +10,39 @@ from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
+import keras
+
 from tf_amp_kit import _keras
-from tf_amp_kit.precision.float32_policy import set_float32
+from tf_amp_kit.precision.float32_policy import Change, set_float32, widen_inputs
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
 
 __all__ = ["forget_level", "has_level", "note_level", "pin", "pinned_paths", "unpin"]
 
 # The number of pins on a layer itself.
 _counts: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
-# The policies of a layer before its first pin, and with it.
-_policies: Final[WeakKeyDictionary[Any, tuple[Any, Any]]] = WeakKeyDictionary()
+# How to change back what the first pin changed.
+_changes: Final[WeakKeyDictionary[Any, list[Change]]] = WeakKeyDictionary()
 _leveled: Final[WeakSet[Any]] = WeakSet()
 
 
-def pin(layer: Any) -> list[Any]:
+def pin(paths: LayerPaths, path: str) -> list[Any]:
     """Turns a layer to float32, sublayers included.
 
     Args:
-        layer: A layer with float32 variables.
+        paths: The paths of the model that holds it.
+        path: The path of a layer with float32 variables.
 
     Returns:
-        The layers whose policies changed.
+        The layers and models that changed.
     """
-    before = [(sub, sub.dtype_policy) for _, sub in LayerPaths(layer)]
-    set_float32(layer)
+    layer = paths[path]
+    changes = set_float32(layer)
+    for above, model in paths:
+        changes += widen_inputs(model) if is_below(path, above) else []
     _counts[layer] = _counts.get(layer, 0) + 1
-    changed = [(sub, policy) for sub, policy in before if sub.dtype_policy is not policy]
-    for sub, policy in changed:
-        _policies[sub] = policy, sub.dtype_policy
-    return [sub for sub, _ in changed]
+    for change in changes:
+        _changes.setdefault(change.layer, []).append(change)
+    return [change.layer for change in changes]
 
 
 def unpin(model: Any, layers: Sequence[Any]) -> list[Any]:
@@ -49,7 +53,7 @@ def unpin(model: Any, layers: Sequence[Any]) -> list[Any]:
         layers: The layers.
 
     Returns:
-        The layers that went back to the policy that they had.
+        The layers and models that were changed back.
     """
     for layer in layers:
         _counts[layer] -= 1
@@ -58,15 +62,21 @@ def unpin(model: Any, layers: Sequence[Any]) -> list[Any]:
     paths = LayerPaths(model)
     still = pinned_paths(paths)
     changed = []
-    for layer in (sub for one in layers for _, sub in LayerPaths(one)):
+    candidates = [sub for one in layers for _, sub in LayerPaths(one)]
+    candidates += [one for _, one in paths if isinstance(one, keras.Model)]
+    for layer in dict.fromkeys(candidates):
         path = paths.of(layer)  # none if it has left the model
-        if layer not in _policies or any(path is not None and is_below(path, p) for p in still):
-            continue
-        before, with_pin = _policies.pop(layer)
-        if layer.dtype_policy is with_pin:  # else somebody gave it another one since
-            _keras.replace_policy(layer, before)
+        if layer in _changes and not (path is not None and _is_needed(layer, path, still)):
+            for change in reversed(_changes.pop(layer)):
+                change.undo()
             changed.append(layer)
     return changed
+
+
+def _is_needed(layer: Any, path: str, still: Sequence[str]) -> bool:
+    """Tells whether a pin is on a layer or around it, or in a model that takes float32."""
+    is_graph = _keras.is_functional(layer)
+    return any(is_below(path, pin) or (is_graph and is_below(pin, path)) for pin in still)
 
 
 def pinned_paths(paths: LayerPaths) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ class Switch:
         paths = LayerPaths(self.model)
         for path in pinned:
             files.unsettle(paths[files.owner_of(paths, path)])
-            self._changed += registry.pin(paths[path])
+            self._changed += registry.pin(paths, path)
             self._pinned.append(paths[path])
 
     def settle(self, pinned: Iterable[str]) -> dict[str, str]:
