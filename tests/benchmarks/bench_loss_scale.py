@@ -1,6 +1,6 @@
 """What loss scaling adds to a train step: nothing, Keras's optimizer, ours.
 
-    python tests/benchmarks/bench_loss_scale.py [--steps 300] [--settings NAME ...] [--quick]
+    python -m tests.benchmarks.bench_loss_scale [--steps 300] [--settings NAME ...] [--quick]
 
 Multilayer perceptrons in float32 with Adam, on one constant batch. Few samples make a
 step bound by its parameters, where an optimizer shows most; many make it bound by its
@@ -16,8 +16,6 @@ on skipped steps and protection, as it does by default; one replica agrees with 
 from __future__ import annotations
 
 import argparse
-import gc
-import itertools
 import os
 import time
 from collections.abc import Callable
@@ -32,9 +30,9 @@ import tensorflow as tf
 from keras import layers
 
 import tf_amp_kit
+from tests.benchmarks.rounds import interleaved, quartiles
 
 NUM_CLASSES = 10
-NUM_WARM_UPS = 10
 # So small that the gradients, and with them the arithmetic, stay what they are.
 LEARNING_RATE = 1e-6
 # Of what Keras's optimizer adds. A twentieth of a step is too little to halve.
@@ -149,27 +147,10 @@ class TrainStep:
 def measure(setting: Setting, num_steps: int) -> dict[str, np.ndarray]:
     """Return the seconds of each optimizer's steps; equal indices are of one round."""
     steps = {name: TrainStep(setting, make) for name, make in OPTIMIZERS.items()}
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    orders = itertools.cycle(itertools.permutations(steps))
-    gc.collect()
-    gc.disable()
-    try:
-        for turn, order in zip(range(NUM_WARM_UPS + num_steps), orders, strict=False):
-            for name in order:
-                elapsed = steps[name].seconds()
-                if turn >= NUM_WARM_UPS:
-                    times[name].append(elapsed)
-    finally:
-        gc.enable()
+    times = interleaved({name: step.seconds for name, step in steps.items()}, num_steps)
     for step in steps.values():
         step.check_that_nothing_was_skipped()
-    return {name: np.array(values) for name, values in times.items()}
-
-
-def quartiles(values: np.ndarray, digits: int) -> str:
-    """Return the median and the two other quartiles as text."""
-    low, middle, high = np.percentile(values, (25, 50, 75))
-    return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    return times
 
 
 def row(name: str, times: dict[str, np.ndarray]) -> str:
