@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
     from tf_amp_kit.inspection.monitor import AmpMonitor
+    from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
+    from tf_amp_kit.precision.conversion.loading import load_model
     from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
     from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
     from tf_amp_kit.precision.loss_scaling.shadows import Protection
@@ -48,12 +50,15 @@ __all__ = [
     "Protection",
     "amp_scope",
     "audit_layer_dtypes",
+    "convert_model",
     "current_amp",
     "detect_hardware",
     "disable_amp",
     "enable_amp",
     "is_supported",
+    "load_model",
     "make_loss_scale_optimizer",
+    "to_float32",
 ]
 
 # Where the public names are at home; loaded on first use.
@@ -67,12 +72,15 @@ _HOMES: Final = {
     "Protection": "tf_amp_kit.precision.loss_scaling.shadows",
     "amp_scope": "tf_amp_kit.precision.policy",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
+    "convert_model": "tf_amp_kit.precision.conversion.convert",
     "current_amp": "tf_amp_kit.precision.policy",
     "detect_hardware": "tf_amp_kit.hardware",
     "disable_amp": "tf_amp_kit.precision.policy",
     "enable_amp": "tf_amp_kit.precision.policy",
     "is_supported": "tf_amp_kit.precision.policy",
+    "load_model": "tf_amp_kit.precision.conversion.loading",
     "make_loss_scale_optimizer": "tf_amp_kit.precision.loss_scaling.factory",
+    "to_float32": "tf_amp_kit.precision.conversion.convert",
 }
 
 # Modules with classes that files name. Keras finds those only if they are registered.

@@ -1,0 +1,97 @@
+"""Private names of Keras about what a model is made of: configs, states, compile arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras.src.trainers.trainer import Trainer
+from keras.src.utils import python_utils
+
+from tf_amp_kit._keras.patching import ClassPatch
+
+_no_compile_config = ClassPatch(Trainer, "get_compile_config", lambda original: lambda model: None)
+
+
+def serialized(model: Any) -> dict[str, Any]:
+    """Returns a model's config, in which shared layers are told to be shared.
+
+    Uses `saving.serialization_lib.ObjectSharingScope`, in which Keras writes its
+    files: without it a layer of two models becomes two layers. Compile arguments
+    are left out by way of `Trainer.get_compile_config`, since they need not have
+    a config while a model lives.
+    """
+    from keras.src.saving import serialization_lib
+
+    with _no_compile_config.installed(), serialization_lib.ObjectSharingScope():
+        config: dict[str, Any] = serialization_lib.serialize_keras_object(model)
+    return config
+
+
+def deserialized(config: dict[str, Any]) -> Any:
+    """Makes a model from what `serialized` returned.
+
+    Uses `ObjectSharingScope` as above. Code in the config is run: it comes from
+    a model of this process.
+    """
+    from keras.src.saving import serialization_lib
+
+    with serialization_lib.ObjectSharingScope():
+        return serialization_lib.deserialize_keras_object(config, safe_mode=False)
+
+
+def lambda_parts(function: Any) -> tuple[Any, Any, Any]:
+    """Returns code, defaults and closure of a function, as a config holds them.
+
+    Uses `utils.python_utils.func_dump`: no public function tells which lambda
+    a config was written for.
+    """
+    code, defaults, closure = python_utils.func_dump(function)
+    return code, defaults, closure
+
+
+def compile_arguments(model: Any) -> dict[str, Any]:
+    """Returns what `compile` was called with; the optimizer before any wrapping.
+
+    Uses `Trainer._compile_config`: the public `get_compile_config` serializes
+    losses and metrics, which need not have a config.
+    """
+    return dict(model._compile_config.config)
+
+
+def has_own_compile(model: Any) -> bool:
+    """Tells whether a model's class replaces `compile` without saying how to repeat it.
+
+    Compares with `Trainer`, which has no public name.
+    """
+    cls = type(model)
+    repeats = cls.compile_from_config is not Trainer.compile_from_config
+    return cls.compile is not Trainer.compile and not repeats
+
+
+def own_variables(layer: Any) -> list[Any]:
+    """Returns the variables that a layer itself created, in the order of its files.
+
+    Uses `Layer._trainable_variables` and `_non_trainable_variables`: the public
+    lists hold those of the sublayers too, and move with `trainable`.
+    """
+    names = ("_trainable_variables", "_non_trainable_variables")
+    return [variable for name in names for variable in getattr(layer, name, ())]
+
+
+def copy_trainable(source: Any, target: Any) -> None:
+    """Makes one layer as trainable as another, and leaves its sublayers alone.
+
+    Uses `Layer._trainable`: the public setter reaches all sublayers too.
+    """
+    vars(target)["_trainable"] = source._trainable
+    for old, new in zip(own_variables(source), own_variables(target), strict=True):
+        if old.trainable != new.trainable:
+            new.trainable = old.trainable
+
+
+def spared_from_decay(optimizer: Any, variables: list[Any]) -> list[Any]:
+    """Returns the variables that `exclude_from_weight_decay` was called for.
+
+    Uses `Optimizer._use_weight_decay`: nothing public tells, and no config.
+    """
+    return [variable for variable in variables if not optimizer._use_weight_decay(variable)]

@@ -1,0 +1,152 @@
+"""The same model once more, from its own config, with other policies."""
+
+from __future__ import annotations
+
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from tf_amp_kit import _keras
+from tf_amp_kit.errors import AmpError, ConversionError
+from tf_amp_kit.precision.conversion.policies import PolicyChange
+from tf_amp_kit.tracing.inputs import candidate_specs
+from tf_amp_kit.tracing.paths import LayerPaths, held_by
+
+__all__ = ["CONFIG_ERRORS", "LiveObjects", "make_twin"]
+
+# What configs and users' own `get_config` and `from_config` raise.
+CONFIG_ERRORS = (AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
+
+
+class LiveObjects:
+    """Classes and functions that a model uses, for Keras to find them by name.
+
+    They need not be registered: the twin takes the very same ones.
+
+    Args:
+        paths: The model's layers.
+    """
+
+    def __init__(self, paths: LayerPaths) -> None:
+        self.by_name: dict[str, Any] = {}
+        self._lambdas: list[Any] = []
+        for _, layer in paths:
+            self.add(layer)
+            for operation in getattr(layer, "operations", ()):
+                self.add(operation)
+
+    def add(self, owner: Any) -> None:
+        """Adds the class of an object, and what hangs on it."""
+        self._add_one(owner)
+        for _, value in held_by(owner):
+            self._add_one(value)
+
+    def without_lambdas(self, config: Any) -> Any:
+        """Names the functions of lambdas in a config, in place of their code.
+
+        Code alone would run without the module that it was written in.
+        """
+        if isinstance(config, list | tuple):
+            return type(config)(self.without_lambdas(one) for one in config)
+        if not isinstance(config, dict):
+            return config
+        if config.get("class_name") == "__lambda__":
+            return self._named(config)
+        return {key: self.without_lambdas(value) for key, value in config.items()}
+
+    def _add_one(self, value: Any) -> None:
+        is_function = isinstance(value, types.FunctionType)
+        if is_function and value.__name__ == "<lambda>":
+            self._lambdas.append(value)
+        elif is_function or hasattr(value, "get_config"):
+            named = value if is_function else type(value)
+            if named.__module__.partition(".")[0] != "keras":
+                for name in (named.__name__, keras.saving.get_registered_name(named)):
+                    self.by_name.setdefault(name, named)
+
+    def _named(self, node: dict[str, Any]) -> dict[str, Any]:
+        config = node["config"]
+        parts = config["value"] if "value" in config else tuple(config.values())
+        for number, function in enumerate(self._lambdas):
+            if keras.saving.serialize_keras_object(_keras.lambda_parts(function)) == (
+                keras.saving.serialize_keras_object(tuple(parts))
+            ):
+                name = f"<lambda> {number}"
+                self.by_name[name] = function
+                return {
+                    "class_name": "function",
+                    "config": name,
+                    "module": None,
+                    "registered_name": name,
+                }
+        return node
+
+
+def make_twin(
+    model: keras.Model, change: PolicyChange, live: LiveObjects, paths: LayerPaths
+) -> keras.Model:
+    """Makes a model anew; its weights are fresh, and it is not compiled.
+
+    Args:
+        model: The model. It stays as it is.
+        change: What its policies become. The new one must be the global one.
+        live: What Keras has to find by name; lambdas are added.
+        paths: The model's layers.
+
+    Raises:
+        ConversionError: If the model has no config that rebuilds it.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The object being serialized includes a `lambda`")
+        warnings.filterwarnings("ignore", message=".*had a build config, but the model")
+        try:
+            config = change.applied_to(live.without_lambdas(_keras.serialized(model)))
+            with keras.saving.custom_object_scope(live.by_name):
+                twin: keras.Model = _keras.deserialized(config)
+        except CONFIG_ERRORS as error:
+            raise ConversionError(
+                f"The model cannot be made from its own config: {_first_line(error)}. Expected "
+                "get_config() and from_config() that rebuild the model. "
+                f"Received: {_named_culprits(model, paths)}. Add them; or build the model by code "
+                "under the new policy, and give it the weights with set_weights()."
+            ) from error
+    _build_like(twin, model)
+    return twin
+
+
+def _build_like(twin: keras.Model, model: keras.Model) -> None:
+    """Builds what a config could not build: by a call, which is traced and never run."""
+    if len(twin.variables) == len(model.variables):
+        return
+    try:
+        candidates = list(candidate_specs(model, None))
+    except AmpError:
+        return
+    for specs in candidates:
+        try:
+            _keras.trace_to_graph(twin, specs.args, specs.kwargs)
+        except CONFIG_ERRORS + (RuntimeError,):
+            continue
+        return
+
+
+def _named_culprits(model: keras.Model, paths: LayerPaths) -> str:
+    """Names the layers whose config fails, or the model if none fails alone."""
+    return ", ".join(_without_config(paths)) or f"the model {model.name!r}"
+
+
+def _without_config(paths: LayerPaths) -> Iterator[str]:
+    for path, layer in paths:
+        try:
+            layer.get_config()
+        except CONFIG_ERRORS:
+            name = f"the layer {path!r}" if path else f"the model {layer.name!r}"
+            yield f"{name} of class {type(layer).__name__}"
+
+
+def _first_line(error: BaseException) -> str:
+    innermost = str(error).rpartition("Exception encountered: ")[2].strip()
+    return innermost.partition("\n")[0][:300].rstrip(".")
