@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+from keras.src.saving import serialization_lib
 from keras.src.trainers.trainer import Trainer
 from keras.src.utils import python_utils
 
 from tf_amp_kit._keras.patching import ClassPatch
+from tf_amp_kit._keras.sharing import sharing_revived, sharing_told
 
 _no_compile_config = ClassPatch(Trainer, "get_compile_config", lambda original: lambda model: None)
 
 
-def serialized(model: Any) -> dict[str, Any]:
+def serialized(model: Any, layers: list[Any]) -> dict[str, Any]:
     """Returns a model's config, in which shared layers are told to be shared.
 
     Uses `saving.serialization_lib.ObjectSharingScope`, in which Keras writes its
     files: without it a layer of two models becomes two layers. Compile arguments
     are left out by way of `Trainer.get_compile_config`, since they need not have
     a config while a model lives.
-    """
-    from keras.src.saving import serialization_lib
 
-    with _no_compile_config.installed(), serialization_lib.ObjectSharingScope():
+    Args:
+        model: The model.
+        layers: All layers of it.
+    """
+    with (
+        _no_compile_config.installed(),
+        sharing_told(layers),
+        serialization_lib.ObjectSharingScope(),
+    ):
         config: dict[str, Any] = serialization_lib.serialize_keras_object(model)
     return config
 
@@ -33,9 +41,7 @@ def deserialized(config: dict[str, Any]) -> Any:
     Uses `ObjectSharingScope` as above. Code in the config is run: it comes from
     a model of this process.
     """
-    from keras.src.saving import serialization_lib
-
-    with serialization_lib.ObjectSharingScope():
+    with sharing_revived(), serialization_lib.ObjectSharingScope():
         return serialization_lib.deserialize_keras_object(config, safe_mode=False)
 
 

@@ -43,8 +43,7 @@ def pair_layers(paths: LayerPaths, twin_paths: LayerPaths) -> list[LayerPair]:
     for path in old.keys() ^ new.keys():
         _check_has_no_weights(path, old.get(path), new.get(path))
     pairs = [LayerPair(path, layer, new[path]) for path, layer in old.items() if path in new]
-    # Elsewhere a path is a chain of attributes, and automatic names count on.
-    named = {id(one) for layer in old.values() for one in _layers_by_name(layer)}
+    named = {id(layer) for pair in pairs for layer in _layers_by_name(pair)}
     for pair in pairs:
         if type(pair.old) is not type(pair.new) or (
             id(pair.old) in named and pair.old.name != pair.new.name
@@ -93,8 +92,12 @@ def copy_values(old: list[Any], new: list[Any]) -> None:
         target.assign(tf.cast(value, target.dtype))
 
 
-def _layers_by_name(layer: Any) -> list[Any]:
-    return list(layer.layers) if _keras.is_functional(layer) else []
+def _layers_by_name(pair: LayerPair) -> list[Any]:
+    """Returns the layers that a config gave their names; code gives new automatic ones."""
+    if not _keras.is_functional(pair.old):
+        return []
+    old, new = list(pair.old.layers), list(pair.new.layers)
+    return old if {one.name for one in old} == {one.name for one in new} else []
 
 
 def _check_has_no_weights(path: str, old: Any, new: Any) -> None:

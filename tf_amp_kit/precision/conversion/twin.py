@@ -103,7 +103,8 @@ def make_twin(
         warnings.filterwarnings("ignore", message="The object being serialized includes a `lambda`")
         warnings.filterwarnings("ignore", message=".*had a build config, but the model")
         try:
-            config = change.applied_to(live.without_lambdas(_keras.serialized(model)))
+            config = _keras.serialized(model, [layer for _, layer in paths])
+            config = change.applied_to(live.without_lambdas(config))
             with keras.saving.custom_object_scope(live.by_name):
                 twin: keras.Model = _keras.deserialized(config)
         except CONFIG_ERRORS as error:
