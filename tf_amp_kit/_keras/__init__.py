@@ -43,6 +43,7 @@ from tf_amp_kit._keras.saving import (
     serialized,
     spared_from_decay,
 )
+from tf_amp_kit._keras.sharing import sharing_revived
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     "registered_kernels",
     "replicas_need_no_merge_call",
     "serialized",
+    "sharing_revived",
     "spared_from_decay",
     "stack_frames",
     "trace_to_graph",

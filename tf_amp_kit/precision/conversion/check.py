@@ -104,14 +104,26 @@ def _wrong_dtypes(
 
 
 def _half_origins(trace: ModelTrace) -> Iterator[str]:
+    """Yields the places where half tensors begin."""
     for op in trace.live:
-        if not any(is_half(trace.tensors[key].dtype) for key in op.outputs):
-            continue
-        if not any(is_half(trace.tensors[key].dtype) for key in op.inputs):
+        makes = any(is_half(trace.tensors[key].dtype) for key in op.outputs)
+        if makes and not _half_inputs(trace, op) and not _follows_another(trace, op):
             yield _where(trace, op)
+
+
+def _half_inputs(trace: ModelTrace, op: Operation) -> list[int]:
+    return [key for key in op.inputs if is_half(trace.tensors[key].dtype)]
+
+
+def _follows_another(trace: ModelTrace, op: Operation) -> bool:
+    """Tells whether a constant is half only because of what it is combined with."""
+    readers = trace.consumers.get(op.outputs[0], [])
+    return op.type == "Const" and all(
+        set(_half_inputs(trace, reader)) - set(op.outputs) for reader in readers
+    )
 
 
 def _where(trace: ModelTrace, op: Operation) -> str:
     call, source = trace.call_of(op), trace.source(op)
-    path = f"layer {call.path!r}" if call is not None and call.path else "the model"
-    return f"{path} ({op.type}{f' at {source}: {source.text}' if source else ''})"
+    place = f"{call.kind} {call.path!r}" if call is not None and call.path else "the model"
+    return f"{place} ({op.type}{f' at {source}: {source.text}' if source else ''})"

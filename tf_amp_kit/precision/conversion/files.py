@@ -15,7 +15,7 @@ import h5py
 import keras
 
 from tf_amp_kit.errors import LoadError
-from tf_amp_kit.precision.conversion.policies import is_policy
+from tf_amp_kit.precision.conversion.policies import is_policy, keeps_its_dtypes
 
 __all__ = ["SavedModel", "read_saved", "weights_file"]
 
@@ -33,10 +33,12 @@ class SavedModel:
         config: The model's config, as Keras wrote it.
         scales: Whether the saved optimizer scales the loss; None without one, and
             where loading it is the same whatever the policy.
+        has_h5_slots: Whether an optimizer's state is in the form of `.h5` files.
     """
 
     config: dict[str, Any]
-    scales: bool | None
+    scales: bool | None = None
+    has_h5_slots: bool = False
 
     @property
     def compile_config(self) -> dict[str, Any]:
@@ -86,10 +88,11 @@ def read_saved(path: str | os.PathLike[str]) -> SavedModel:
             return _from_parts((file / _CONFIG).read_text(), lambda: file / _WEIGHTS)
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
-                config = archive.read(_CONFIG).decode()
-                return _from_parts(config, lambda: archive.open(_WEIGHTS))
+                text = archive.read(_CONFIG).decode()
+                return _from_parts(text, lambda: archive.open(_WEIGHTS))
         with h5py.File(file, "r") as h5:
-            return SavedModel(json.loads(h5.attrs["model_config"]), None)
+            config = json.loads(h5.attrs["model_config"])
+            return SavedModel(config, has_h5_slots="optimizer_weights" in h5)
     except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
         raise LoadError(
             f"There is no model in this file: {str(error) or type(error).__name__}. {_FORMS} "
@@ -106,7 +109,7 @@ def weights_file(path: str | os.PathLike[str]) -> str:
 def _from_parts(text: str, open_weights: Callable[[], Any]) -> SavedModel:
     config = json.loads(text)
     if _MIXED_FLOAT16 not in text or not config.get("compile_config"):
-        return SavedModel(config, None)
+        return SavedModel(config)
     with h5py.File(open_weights(), "r") as h5:
         optimizer = h5.get("optimizer")
         return SavedModel(config, None if optimizer is None else "inner_optimizer" in optimizer)
@@ -117,7 +120,7 @@ def _layer_policies(node: Any) -> Iterator[Any]:
     if isinstance(node, list):
         for one in node:
             yield from _layer_policies(one)
-    elif isinstance(node, dict) and node.get("class_name") != "InputLayer":
+    elif isinstance(node, dict) and not keeps_its_dtypes(node):
         for key, value in node.items():
             if key == "dtype" and (is_policy(value) or _is_policy_name(value)):
                 yield value
@@ -134,6 +137,10 @@ def _as_key(policy: Any) -> str:
     """Writes equal policies equally; a plain one as its name."""
     if isinstance(policy, dict) and policy["class_name"] != "DTypePolicyMap":
         policy = policy["config"].get("name") or keras.config.floatx()
-    if isinstance(policy, dict):
-        policy = {key: one for key, one in policy.items() if key != "shared_object_id"}
-    return json.dumps(policy, sort_keys=True)
+    return json.dumps(_without_ids(policy), sort_keys=True)
+
+
+def _without_ids(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    return {key: _without_ids(one) for key, one in node.items() if key != "shared_object_id"}

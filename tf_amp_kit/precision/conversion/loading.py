@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from tf_amp_kit.errors import LoadError
+from tf_amp_kit import _keras
+from tf_amp_kit.callers import stacklevel_of_user
+from tf_amp_kit.errors import ConversionWarning, LoadError
 from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
 from tf_amp_kit.precision.conversion.files import SavedModel, read_saved, weights_file
@@ -74,7 +77,11 @@ def load_model(
     pins = _opened(pins)
     saved = read_saved(path)
     policy = keras.saving.deserialize_keras_object(saved.policy)
-    with policy_scope(policy), keras.saving.custom_object_scope(custom_objects or {}):
+    with (
+        policy_scope(policy),
+        keras.saving.custom_object_scope(custom_objects or {}),
+        _keras.sharing_revived(),
+    ):
         model = _loaded(str(path), saved, compile, safe_mode)
         if precision is not None:
             is_float32 = parse_precision(precision) == "float32"
@@ -92,6 +99,13 @@ def _loaded(path: str, saved: SavedModel, compile: bool, safe_mode: bool) -> ker
         compile=compile and saved.scales is not False,
         safe_mode=safe_mode,
     )
+    if compile and saved.has_h5_slots and not _has_slots(model):
+        warnings.warn(
+            "Keras loads no optimizer state from this .h5 file: training would go on with fresh "
+            f"slots and the step count 0. Received: {path!r}. Save the model as a .keras file.",
+            ConversionWarning,
+            stacklevel=stacklevel_of_user(),
+        )
     if not compile or saved.scales is None:
         return model
     if saved.scales is False and saved.compile_config:
@@ -110,6 +124,11 @@ def _loaded(path: str, saved: SavedModel, compile: bool, safe_mode: bool) -> ker
 def _scales(model: Any) -> bool:
     optimizer = getattr(model, "optimizer", None)
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def _has_slots(model: Any) -> bool:
+    optimizer = model.optimizer
+    return bool(_keras.trainable_variables_of(getattr(optimizer, "inner_optimizer", optimizer)))
 
 
 def _opened(pins: Any) -> Any:

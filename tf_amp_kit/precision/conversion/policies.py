@@ -27,7 +27,7 @@ from tf_amp_kit.errors import ConversionError
 from tf_amp_kit.formats import is_half, parse_precision
 from tf_amp_kit.tracing.paths import LayerPaths
 
-__all__ = ["PolicyChange", "change_for", "policy_scope"]
+__all__ = ["PolicyChange", "change_for", "is_policy", "keeps_its_dtypes", "policy_scope"]
 
 _FLOAT32: Final = "float32"
 _MIXED: Final = "mixed_"
@@ -94,7 +94,7 @@ class PolicyChange:
             return self._of_string(value, key)
         if isinstance(value, list | tuple):
             return type(value)(self.applied_to(one) for one in value)
-        if not isinstance(value, dict) or _keeps_its_dtypes(value):
+        if not isinstance(value, dict) or keeps_its_dtypes(value):
             return value
         if is_policy(value):
             return self._of_policy(value)
@@ -171,6 +171,12 @@ def is_policy(node: Any) -> bool:
     )
 
 
+def keeps_its_dtypes(node: dict[str, Any]) -> bool:
+    """Tells whether a part of a config is no layer's, so that its dtypes mean what they say."""
+    is_operation = str(node.get("module")).startswith(_OPERATIONS)
+    return is_operation or str(node.get("class_name")).startswith(_KEEPING_CLASSES)
+
+
 @contextlib.contextmanager
 def policy_scope(policy: str | keras.DTypePolicy) -> Iterator[None]:
     """Makes a policy Keras's global one for the time of a `with` block.
@@ -192,8 +198,3 @@ def _is_half_model(model: keras.Model, paths: LayerPaths) -> bool:
     # Keras gives a loaded model whatever policy is the global one at that time.
     dtypes = [layer.compute_dtype for _, layer in paths if not _keras.is_functional(layer)]
     return sum(map(is_half, dtypes)) > dtypes.count(_FLOAT32)
-
-
-def _keeps_its_dtypes(node: dict[str, Any]) -> bool:
-    is_operation = str(node.get("module")).startswith(_OPERATIONS)
-    return is_operation or str(node.get("class_name")).startswith(_KEEPING_CLASSES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import warnings
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.errors import AmpError, ConversionError
 from tf_amp_kit.precision.conversion.policies import PolicyChange
 from tf_amp_kit.tracing.inputs import candidate_specs
-from tf_amp_kit.tracing.paths import LayerPaths, held_by
+from tf_amp_kit.tracing.paths import ROOT, LayerPaths, held_by
 
 __all__ = ["CONFIG_ERRORS", "LiveObjects", "make_twin"]
 
@@ -109,9 +110,9 @@ def make_twin(
                 twin: keras.Model = _keras.deserialized(config)
         except CONFIG_ERRORS as error:
             raise ConversionError(
-                f"The model cannot be made from its own config: {_first_line(error)}. Expected "
+                f"The model cannot be made from its own config: {_shortened(error)}. Expected "
                 "get_config() and from_config() that rebuild the model. "
-                f"Received: {_named_culprits(model, paths)}. Add them; or build the model by code "
+                f"Received: {_culprits(paths)}. Add them; or build the model by code "
                 "under the new policy, and give it the weights with set_weights()."
             ) from error
     _build_like(twin, model)
@@ -134,9 +135,15 @@ def _build_like(twin: keras.Model, model: keras.Model) -> None:
         return
 
 
-def _named_culprits(model: keras.Model, paths: LayerPaths) -> str:
-    """Names the layers whose config fails, or the model if none fails alone."""
-    return ", ".join(_without_config(paths)) or f"the model {model.name!r}"
+def _culprits(paths: LayerPaths) -> str:
+    """Names the innermost layers whose config fails, or the model if none fails alone."""
+    failing = list(_without_config(paths))
+    innermost = [path for path in failing if not any(one.startswith(f"{path}/") for one in failing)]
+    named = [path for path in innermost if path] or innermost
+    return ", ".join(
+        f"{f'the layer {path!r}' if path else 'the model'} of class {type(paths[path]).__name__}"
+        for path in named or [ROOT]
+    )
 
 
 def _without_config(paths: LayerPaths) -> Iterator[str]:
@@ -144,10 +151,12 @@ def _without_config(paths: LayerPaths) -> Iterator[str]:
         try:
             layer.get_config()
         except CONFIG_ERRORS:
-            name = f"the layer {path!r}" if path else f"the model {layer.name!r}"
-            yield f"{name} of class {type(layer).__name__}"
+            yield path
 
 
-def _first_line(error: BaseException) -> str:
-    innermost = str(error).rpartition("Exception encountered: ")[2].strip()
-    return innermost.partition("\n")[0][:300].rstrip(".")
+def _shortened(error: BaseException) -> str:
+    """Returns what the first of a chain of errors says, on one line."""
+    while error.__context__ is not None:
+        error = error.__context__
+    plain = re.sub(r"\x1b\[[0-9]*m", "", str(error))
+    return " ".join(plain.split())[:200].rstrip(". ")
