@@ -34,6 +34,7 @@ from tf_amp_kit._keras.optimizers import (
 from tf_amp_kit._keras.patching import ClassPatch, context_value
 from tf_amp_kit._keras.randomness import random_state_restored
 from tf_amp_kit._keras.saving import (
+    can_repeat_compile,
     compile_arguments,
     copy_trainable,
     deserialized,
@@ -49,6 +50,7 @@ from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack
 __all__ = [
     "ClassPatch",
     "autograph_error",
+    "can_repeat_compile",
     "compile_arguments",
     "context_value",
     "copy_trainable",

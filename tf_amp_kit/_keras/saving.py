@@ -65,13 +65,19 @@ def compile_arguments(model: Any) -> dict[str, Any]:
 
 
 def has_own_compile(model: Any) -> bool:
-    """Tells whether a model's class replaces `compile` without saying how to repeat it.
+    """Tells whether a model's class replaces `compile`; what that got is its own affair.
 
     Compares with `Trainer`, which has no public name.
     """
-    cls = type(model)
-    repeats = cls.compile_from_config is not Trainer.compile_from_config
-    return cls.compile is not Trainer.compile and not repeats
+    return type(model).compile is not Trainer.compile
+
+
+def can_repeat_compile(model: Any) -> bool:
+    """Tells whether a model's class says how to repeat a `compile` of its own.
+
+    Compares with `Trainer`, which has no public name.
+    """
+    return type(model).compile_from_config is not Trainer.compile_from_config
 
 
 def own_variables(layer: Any) -> list[Any]:

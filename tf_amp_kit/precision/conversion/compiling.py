@@ -37,23 +37,29 @@ def compile_alike(
         ConversionError: If a metric or the optimizer has no config.
     """
     model, twin = pair.old, pair.new
-    if _keras.has_own_compile(model):
-        warnings.warn(
+    if not _keras.has_own_compile(model):
+        twin.compile(**_new_arguments(model, change, live))
+    elif _keras.can_repeat_compile(model):
+        if not twin.compiled:
+            twin.compile_from_config(model.get_compile_config())
+    else:
+        _warn(
             f"The class {type(model).__name__} has a compile() of its own, and no "
-            "compile_from_config(): the converted model is not compiled. Call its compile().",
-            ConversionWarning,
-            stacklevel=stacklevel_of_user(),
+            "compile_from_config(): the converted model is not compiled. Call its compile()."
         )
         return
+    if model.optimizer is not None and model.optimizer.built:
+        _copy_optimizer(model.optimizer, twin.optimizer, twins)
+
+
+def _new_arguments(model: Any, change: PolicyChange, live: LiveObjects) -> dict[str, Any]:
     arguments = _keras.compile_arguments(model)
     arguments["optimizer"] = _new_optimizer(model, arguments["optimizer"], change, live)
     for name in ("metrics", "weighted_metrics"):
         arguments[name] = _new_metrics(arguments[name], live)
     if not _scales(model.optimizer) and model.dtype_policy.name == "mixed_float16":
         arguments["auto_scale_loss"] = False
-    twin.compile(**arguments)
-    if model.optimizer is not None and model.optimizer.built:
-        _copy_optimizer(model.optimizer, twin.optimizer, twins)
+    return arguments
 
 
 def _new_optimizer(model: Any, given: Any, change: PolicyChange, live: LiveObjects) -> Any:
@@ -70,6 +76,12 @@ def _new_optimizer(model: Any, given: Any, change: PolicyChange, live: LiveObjec
 def _copy_optimizer(old: Any, new: Any, twins: dict[int, Any]) -> None:
     """Copies slots, iterations, learning rate and, between wrappers of a kind, the scale."""
     inner, new_inner = _inner(old), _inner(new)
+    if type(inner) is not type(new_inner):
+        _warn(
+            f"compile_from_config() made a {type(new_inner).__name__} where the model has a "
+            f"{type(inner).__name__}: the optimizer's state is not taken over."
+        )
+        return
     variables = _keras.trainable_variables_of(inner)
     spared = _keras.spared_from_decay(inner, variables)
     if spared:
@@ -101,6 +113,10 @@ def _remade(thing: Any, live: LiveObjects) -> Any:
             f"get_config() and from_config() that rebuild it. Received: {thing!r}. "
             "Add them, or convert the model before compile()."
         ) from error
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, ConversionWarning, stacklevel=stacklevel_of_user() + 1)
 
 
 def _scales(optimizer: Any) -> bool:

@@ -57,7 +57,7 @@ def pair_layers(paths: LayerPaths, twin_paths: LayerPaths) -> list[LayerPair]:
 
 
 def copy_state(pairs: list[LayerPair]) -> dict[int, Any]:
-    """Copies weights, statistics, states of random seeds, vocabularies and `trainable`.
+    """Copies weights, statistics, states of random seeds, vocabularies, names, `trainable`.
 
     Args:
         pairs: All layers of both models.
@@ -77,6 +77,8 @@ def copy_state(pairs: list[LayerPair]) -> dict[int, Any]:
         copy_values([old[place] for place in shared], [new[place] for place in shared])
         twins.update((id(old[place]), new[place]) for place in shared)
         _keras.copy_trainable(pair.old, pair.new)
+        # Layers made by code have automatic names, which count on.
+        pair.new.name = pair.old.name
     return twins
 
 

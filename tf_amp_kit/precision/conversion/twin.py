@@ -15,6 +15,7 @@ from tf_amp_kit.errors import AmpError, ConversionError
 from tf_amp_kit.precision.conversion.policies import PolicyChange
 from tf_amp_kit.tracing.inputs import candidate_specs
 from tf_amp_kit.tracing.paths import ROOT, LayerPaths, held_by
+from tf_amp_kit.tracing.state import undisturbed
 
 __all__ = ["CONFIG_ERRORS", "LiveObjects", "make_twin"]
 
@@ -129,8 +130,9 @@ def _build_like(twin: keras.Model, model: keras.Model) -> None:
         return
     for specs in candidates:
         try:
-            _keras.trace_to_graph(twin, specs.args, specs.kwargs)
-        except CONFIG_ERRORS + (RuntimeError,):
+            with undisturbed(LayerPaths(twin)):
+                _keras.trace_to_graph(twin, specs.args, specs.kwargs)
+        except (*CONFIG_ERRORS, RuntimeError):
             continue
         return
 
