@@ -45,14 +45,13 @@ def deserialized(config: dict[str, Any]) -> Any:
         return serialization_lib.deserialize_keras_object(config, safe_mode=False)
 
 
-def lambda_parts(function: Any) -> tuple[Any, Any, Any]:
+def lambda_config(function: Any) -> Any:
     """Returns code, defaults and closure of a function, as a config holds them.
 
     Uses `utils.python_utils.func_dump`: no public function tells which lambda
     a config was written for.
     """
-    code, defaults, closure = python_utils.func_dump(function)
-    return code, defaults, closure
+    return serialization_lib.serialize_keras_object(python_utils.func_dump(function))
 
 
 def compile_arguments(model: Any) -> dict[str, Any]:

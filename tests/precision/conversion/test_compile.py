@@ -225,6 +225,6 @@ def test_a_metric_without_a_config_is_named() -> None:
     model.compile("sgd", "mse", metrics=[OfNoConfig(2.0)])
     with pytest.raises(
         ConversionError,
-        match="OfNoConfig cannot be made from its own config.*convert the model before compile",
+        match=r"OfNoConfig cannot be made from its own config.*convert the model before compile",
     ):
         amp.convert_model(model, "bf16")

@@ -116,7 +116,7 @@ def _remade(thing: Any, live: LiveObjects) -> Any:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, ConversionWarning, stacklevel=stacklevel_of_user() + 1)
+    warnings.warn(message, ConversionWarning, stacklevel=stacklevel_of_user())
 
 
 def _scales(optimizer: Any) -> bool:

@@ -56,7 +56,10 @@ class LiveObjects:
         if not isinstance(config, dict):
             return config
         if config.get("class_name") == "__lambda__":
-            return self._named(config)
+            return self._named(config, config["config"])
+        if config.keys() == {"value"} and isinstance(config["value"], tuple):
+            # What is left of a lambda where an activation is meant.
+            return self._named(config, config)
         return {key: self.without_lambdas(value) for key, value in config.items()}
 
     def _add_one(self, value: Any) -> None:
@@ -69,21 +72,14 @@ class LiveObjects:
                 for name in (named.__name__, keras.saving.get_registered_name(named)):
                     self.by_name.setdefault(name, named)
 
-    def _named(self, node: dict[str, Any]) -> dict[str, Any]:
-        config = node["config"]
-        parts = config["value"] if "value" in config else tuple(config.values())
+    def _named(self, node: dict[str, Any], code: dict[str, Any]) -> dict[str, Any]:
+        parts = code["value"] if "value" in code else tuple(code.values())
         for number, function in enumerate(self._lambdas):
-            if keras.saving.serialize_keras_object(_keras.lambda_parts(function)) == (
-                keras.saving.serialize_keras_object(tuple(parts))
-            ):
+            if _keras.lambda_config(function) == parts:
                 name = f"<lambda> {number}"
                 self.by_name[name] = function
-                return {
-                    "class_name": "function",
-                    "config": name,
-                    "module": None,
-                    "registered_name": name,
-                }
+                kind = {"class_name": "function", "module": None}
+                return {**kind, "config": name, "registered_name": name}
         return node
 
 
