@@ -36,6 +36,7 @@ from tf_amp_kit._keras.randomness import random_state_restored
 from tf_amp_kit._keras.saving import (
     can_repeat_compile,
     compile_arguments,
+    copy_call_marks,
     copy_trainable,
     deserialized,
     has_own_compile,
@@ -52,6 +53,7 @@ __all__ = [
     "autograph_error",
     "can_repeat_compile",
     "compile_arguments",
+    "copy_call_marks",
     "context_value",
     "copy_trainable",
     "deserialized",

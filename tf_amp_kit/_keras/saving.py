@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 from keras.src.saving import serialization_lib
 from keras.src.trainers.trainer import Trainer
 from keras.src.utils import python_utils
@@ -98,6 +99,20 @@ def copy_trainable(source: Any, target: Any) -> None:
     for old, new in zip(own_variables(source), own_variables(target), strict=True):
         if old.trainable != new.trainable:
             new.trainable = old.trainable
+
+
+def copy_call_marks(source: Any, target: Any) -> None:
+    """Makes a layer take its inputs, and be exported, as another one does.
+
+    Uses `Layer._called`, without which `export` refuses a model, and
+    `Functional._inputs_struct`, which Keras 3.10 makes a list of a single input
+    in all that it makes from a config. Neither can be set in public.
+    """
+    attributes = vars(target)
+    attributes["_called"] = source._called
+    structure = attributes.get("_inputs_struct")
+    if isinstance(structure, list) and isinstance(source._inputs_struct, keras.KerasTensor):
+        attributes["_inputs_struct"] = structure[0]
 
 
 def spared_from_decay(optimizer: Any, variables: list[Any]) -> list[Any]:

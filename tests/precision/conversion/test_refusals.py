@@ -76,7 +76,7 @@ def stacked(layer: Any) -> keras.Model:
 
 def quantized() -> keras.Model:
     model = functional()
-    model.quantize("int8")
+    model.layers[1].quantize("int8")
     return model
 
 

@@ -77,6 +77,7 @@ def copy_state(pairs: list[LayerPair]) -> dict[int, Any]:
         copy_values([old[place] for place in shared], [new[place] for place in shared])
         twins.update((id(old[place]), new[place]) for place in shared)
         _keras.copy_trainable(pair.old, pair.new)
+        _keras.copy_call_marks(pair.old, pair.new)
         # Layers made by code have automatic names, which count on.
         pair.new.name = pair.old.name
     return twins

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from tf_amp_kit import _keras
+from tf_amp_kit.data import tiny_batch
 from tf_amp_kit.errors import AmpError, ConversionError
 from tf_amp_kit.precision.conversion.policies import PolicyChange
 from tf_amp_kit.tracing.inputs import candidate_specs
@@ -117,20 +118,26 @@ def make_twin(
 
 
 def _build_like(twin: keras.Model, model: keras.Model) -> None:
-    """Builds what a config could not build: by a call, which is traced and never run."""
+    """Builds what a config could not build: by a call, which is traced if it can be."""
     if len(twin.variables) == len(model.variables):
         return
     try:
         candidates = list(candidate_specs(model, None))
     except AmpError:
         return
-    for specs in candidates:
+    attempts = [(_keras.trace_to_graph, specs) for specs in candidates]
+    for call, specs in [*attempts, (_call_eagerly, candidates[0])]:
         try:
             with undisturbed(LayerPaths(twin)):
-                _keras.trace_to_graph(twin, specs.args, specs.kwargs)
+                call(twin, specs.args, specs.kwargs)
         except (*CONFIG_ERRORS, RuntimeError):
             continue
         return
+
+
+def _call_eagerly(model: keras.Model, args: Any, kwargs: Any) -> None:
+    arguments = {name: tiny_batch(None, spec) for name, spec in kwargs.items()}
+    model(*(tiny_batch(None, spec) for spec in args), **arguments)
 
 
 def _culprits(paths: LayerPaths) -> str:
