@@ -53,6 +53,16 @@ def test_variables_of_tensorflow_go_on() -> None:
     assert float(model.layers[0].count) == 3.0
 
 
+def test_the_states_of_a_stateful_rnn_go_on() -> None:
+    rnn = layers.LSTM(3, stateful=True)
+    model = keras.Sequential([keras.Input(batch_shape=(2, 3, 4)), rnn])
+    data = np.random.default_rng(0).random((2, 3, 4), "float32")
+    fresh = bits(prediction(model, data))
+    twin = amp.to_float32(amp.convert_model(model, "bf16"))
+    expected = bits(prediction(model, data))
+    assert bits(prediction(twin, data)) == expected != fresh
+
+
 def test_a_shared_layer_stays_one_layer() -> None:
     model = shared_layer()
     twin = amp.convert_model(model, "bf16")

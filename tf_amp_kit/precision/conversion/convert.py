@@ -90,7 +90,7 @@ def to_float32(model: keras.Model) -> keras.Model:
     >>> import keras
     >>> half = keras.layers.Dense(2, dtype="mixed_bfloat16")
     >>> model = keras.Sequential([keras.Input((3,)), half])
-    >>> model.output.dtype, to_float32(model).output.dtype
+    >>> model.outputs[0].dtype, to_float32(model).outputs[0].dtype
     ('bfloat16', 'float32')
     """
     twin = convert_model(model, "float32")

@@ -69,7 +69,7 @@ def load_model(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "model.keras")
     ...     model.save(path)
-    ...     load_model(path, "fp32").output.dtype
+    ...     load_model(path, "fp32").outputs[0].dtype
     'float32'
     """
     if precision is not None:

@@ -153,8 +153,8 @@ def _held_states(layer: Any) -> Iterator[tuple[str, Any]]:
     for place, value in held_by(layer):
         is_generator = isinstance(value, keras.random.SeedGenerator | tf.random.Generator)
         one = value.state if is_generator else value
-        # Keras's own are those of the layer, or of others.
-        if isinstance(one, tf.Variable) or is_generator:
+        # Keras does not track all: a stateful RNN's states are only held.
+        if isinstance(one, tf.Variable | keras.Variable) or is_generator:
             yield place, one
 
 
