@@ -20,12 +20,15 @@ def test_the_promised_names_are_all_there() -> None:
         "LossScaleState",
         "amp_scope",
         "audit_layer_dtypes",
+        "convert_model",
         "current_amp",
         "detect_hardware",
         "disable_amp",
         "enable_amp",
         "is_supported",
+        "load_model",
         "make_loss_scale_optimizer",
+        "to_float32",
     }
 
 

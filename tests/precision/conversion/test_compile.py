@@ -16,6 +16,7 @@ from tests.precision.conversion.models import (
     data_for,
     functional,
     nested_sequential,
+    shared_layer,
     trained,
 )
 from tf_amp_kit.errors import ConversionError, ConversionWarning
@@ -114,6 +115,14 @@ def test_a_layer_thawed_inside_a_frozen_one_stays_thawed() -> None:
     model.get_layer("inner").layers[0].trainable = True
     inner = amp.convert_model(model, "bf16").get_layer("inner")
     assert [layer.trainable for layer in inner.layers] == [True, False]
+
+
+def test_a_shared_layer_in_a_frozen_model_stays_thawed() -> None:
+    model = shared_layer()
+    model.get_layer("inner").trainable = False
+    model.get_layer("shared").trainable = True
+    twin = amp.convert_model(model, "bf16")
+    assert twin.get_layer("shared").trainable and not twin.get_layer("inner").trainable
 
 
 def test_keras_s_own_wrapper_comes_off_and_its_slots_go_on() -> None:
