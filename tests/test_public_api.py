@@ -20,6 +20,7 @@ def test_the_promised_names_are_all_there() -> None:
         "LossScaleState",
         "amp_scope",
         "audit_layer_dtypes",
+        "convert_model",
         "current_amp",
         "detect_hardware",
         "disable_amp",
@@ -27,9 +28,14 @@ def test_the_promised_names_are_all_there() -> None:
         "float32_op",
         "is_supported",
         "layers",
+        "load_model",
         "make_loss_scale_optimizer",
+        "pin_float32",
+        "Pin",
+        "Pins",
         "safe_epsilon",
         "safe_mask_value",
+        "to_float32",
     }
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
     from tf_amp_kit.inspection.monitor import AmpMonitor
     from tf_amp_kit.precision import layers as layers
+    from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
+    from tf_amp_kit.precision.conversion.loading import load_model
     from tf_amp_kit.precision.layers.constants import safe_epsilon, safe_mask_value
     from tf_amp_kit.precision.layers.operations import float32_op
     from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
@@ -55,6 +57,7 @@ __all__ = [
     "Protection",
     "amp_scope",
     "audit_layer_dtypes",
+    "convert_model",
     "current_amp",
     "detect_hardware",
     "disable_amp",
@@ -62,10 +65,12 @@ __all__ = [
     "float32_op",
     "is_supported",
     "layers",
+    "load_model",
     "make_loss_scale_optimizer",
     "pin_float32",
     "safe_epsilon",
     "safe_mask_value",
+    "to_float32",
 ]
 
 # Where the public names are at home; loaded on first use.
@@ -81,16 +86,19 @@ _HOMES: Final = {
     "Protection": "tf_amp_kit.precision.loss_scaling.shadows",
     "amp_scope": "tf_amp_kit.precision.policy",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
+    "convert_model": "tf_amp_kit.precision.conversion.convert",
     "current_amp": "tf_amp_kit.precision.policy",
     "detect_hardware": "tf_amp_kit.hardware",
     "disable_amp": "tf_amp_kit.precision.policy",
     "enable_amp": "tf_amp_kit.precision.policy",
     "float32_op": "tf_amp_kit.precision.layers.operations",
     "is_supported": "tf_amp_kit.precision.policy",
+    "load_model": "tf_amp_kit.precision.conversion.loading",
     "make_loss_scale_optimizer": "tf_amp_kit.precision.loss_scaling.factory",
     "pin_float32": "tf_amp_kit.precision.pinning.pin",
     "safe_epsilon": "tf_amp_kit.precision.layers.constants",
     "safe_mask_value": "tf_amp_kit.precision.layers.constants",
+    "to_float32": "tf_amp_kit.precision.conversion.convert",
 }
 
 # Public names that are modules.

@@ -9,6 +9,7 @@ AmpError (Exception)
 ├── PinError (ValueError)            pins that match nothing, or cannot be set
 ├── InputsError (ValueError)         example inputs are missing or do not fit
 ├── TracingError (RuntimeError)      a model that cannot be observed at all
+├── ConversionError (ValueError)     a model that cannot be made in another precision
 ├── LoadError (ValueError)           a model file or a builder that gives none
 ├── OptimizerError (ValueError)      an optimizer or a setting that cannot scale
 ├── TrainingStuckError (FloatingPointError)
@@ -17,6 +18,7 @@ AmpError (Exception)
 
 AmpWarning (UserWarning)
 ├── SlowPrecisionWarning             this machine runs the precision slowly
+├── ConversionWarning                a conversion that cannot reach everything
 ├── PureHalfWarning                  level O3 gives up float32 master weights
 ├── PinWarning                       pins that files or `fit` have trouble with
 └── LossScaleWarning                 scaling that is misused, or does not help
@@ -28,6 +30,8 @@ from __future__ import annotations
 __all__ = [
     "AmpError",
     "AmpWarning",
+    "ConversionError",
+    "ConversionWarning",
     "EnvironmentUnfit",
     "FindingsError",
     "InputsError",
@@ -84,6 +88,10 @@ class TracingError(AmpError, RuntimeError):
     """The model can neither be traced nor run on a tiny batch."""
 
 
+class ConversionError(AmpError, ValueError):
+    """A model that cannot be made anew in another precision."""
+
+
 class LoadError(AmpError, ValueError):
     """A model file cannot be opened, or a builder does not give a model."""
 
@@ -110,6 +118,10 @@ class AmpWarning(UserWarning):
 
 class SlowPrecisionWarning(AmpWarning):
     """The precision runs slower than float32 on this machine."""
+
+
+class ConversionWarning(AmpWarning):
+    """A part of a model that its conversion to another precision cannot reach."""
 
 
 class PureHalfWarning(AmpWarning):

@@ -1,4 +1,4 @@
-"""Replacing attributes of classes for a while, in several threads at once."""
+"""Replacing attributes of classes and modules for a while, in several threads at once."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from types import ModuleType
 from typing import Any
 
 _patch_lock = threading.RLock()
 
 
 class ClassPatch:
-    """Replaces one attribute of a class while at least one scope needs it.
+    """Replaces one attribute of a class, or of a module, while at least one scope needs it.
 
     Scopes may overlap in several threads: the first one in installs the
     replacement, the last one out puts the original back.
 
     Args:
-        owner: The class.
+        owner: The class or module.
         name: The attribute's name.
         make: Takes the original and returns the replacement.
     """
 
-    def __init__(self, owner: type, name: str, make: Callable[[Any], Any]) -> None:
+    def __init__(self, owner: type | ModuleType, name: str, make: Callable[[Any], Any]) -> None:
         self.owner, self.name, self.make = owner, name, make
         self._depth = 0
         self._original: Any = None

@@ -1,0 +1,131 @@
+"""Losses, metrics and the optimizer with its state, from a model to its twin."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import keras
+
+from tf_amp_kit import _keras
+from tf_amp_kit.callers import stacklevel_of_user
+from tf_amp_kit.errors import ConversionError, ConversionWarning
+from tf_amp_kit.precision.conversion.policies import PolicyChange
+from tf_amp_kit.precision.conversion.state import LayerPair, copy_values
+from tf_amp_kit.precision.conversion.twin import CONFIG_ERRORS, LiveObjects
+from tf_amp_kit.tracing.paths import LayerPaths
+
+__all__ = ["compile_alike"]
+
+
+def compile_alike(
+    pair: LayerPair, change: PolicyChange, twins: dict[int, Any], live: LiveObjects
+) -> None:
+    """Compiles a twin as its model is compiled, with an optimizer of its own.
+
+    Loss scaling belongs to float16. A wrapper around the optimizer comes off
+    when the model leaves it; Keras adds one when the model comes to it; one that
+    was there without float16 stays.
+
+    Args:
+        pair: The model and the twin, or models inside of them.
+        change: What policies have become.
+        twins: The twin's variables, by the `id` of the model's own.
+        live: What Keras has to find by name; what the arguments use is added.
+
+    Raises:
+        ConversionError: If a metric or the optimizer has no config.
+    """
+    model, twin = pair.old, pair.new
+    if not _keras.has_own_compile(model):
+        twin.compile(**_new_arguments(model, change, live))
+    elif _keras.can_repeat_compile(model):
+        if not twin.compiled:
+            twin.compile_from_config(model.get_compile_config())
+    else:
+        _warn(
+            f"The class {type(model).__name__} has a compile() of its own, and no "
+            "compile_from_config(): the converted model is not compiled. Call its compile()."
+        )
+        return
+    if model.optimizer is not None and model.optimizer.built:
+        _copy_optimizer(model.optimizer, twin.optimizer, twins)
+
+
+def _new_arguments(model: Any, change: PolicyChange, live: LiveObjects) -> dict[str, Any]:
+    arguments = _keras.compile_arguments(model)
+    arguments["optimizer"] = _new_optimizer(model, arguments["optimizer"], change, live)
+    for name in ("metrics", "weighted_metrics"):
+        arguments[name] = _new_metrics(arguments[name], live)
+    if not _scales(model.optimizer) and model.dtype_policy.name == "mixed_float16":
+        arguments["auto_scale_loss"] = False
+    return arguments
+
+
+def _new_optimizer(model: Any, given: Any, change: PolicyChange, live: LiveObjects) -> Any:
+    optimizer = model.optimizer
+    if optimizer is None:
+        return None
+    is_automatic = _scales(optimizer) and given is not optimizer
+    leaves_float16 = change.compute_dtype != "float16" and _has_float16(model)
+    if _scales(optimizer) and (is_automatic or leaves_float16):
+        optimizer = optimizer.inner_optimizer
+    return _remade(optimizer, live)
+
+
+def _copy_optimizer(old: Any, new: Any, twins: dict[int, Any]) -> None:
+    """Copies slots, iterations, learning rate and, between wrappers of a kind, the scale."""
+    inner, new_inner = _inner(old), _inner(new)
+    if type(inner) is not type(new_inner):
+        _warn(
+            f"compile_from_config() made a {type(new_inner).__name__} where the model has a "
+            f"{type(inner).__name__}: the optimizer's state is not taken over."
+        )
+        return
+    variables = _keras.trainable_variables_of(inner)
+    spared = _keras.spared_from_decay(inner, variables)
+    if spared:
+        new_inner.exclude_from_weight_decay(var_list=[twins[id(one)] for one in spared])
+    new.build([twins[id(one)] for one in variables])
+    if type(old) is type(new):
+        copy_values(old.variables, new.variables)
+    else:
+        copy_values(inner.variables, new_inner.variables)
+
+
+def _new_metrics(given: Any, live: LiveObjects) -> Any:
+    """Makes metrics with a state of their own, in the structure that was given."""
+    if isinstance(given, dict):
+        return {key: _new_metrics(one, live) for key, one in given.items()}
+    if isinstance(given, list | tuple):
+        return type(given)(_new_metrics(one, live) for one in given)
+    return _remade(given, live) if isinstance(given, keras.metrics.Metric) else given
+
+
+def _remade(thing: Any, live: LiveObjects) -> Any:
+    live.add(thing)
+    try:
+        with keras.saving.custom_object_scope(live.by_name):
+            return type(thing).from_config(thing.get_config())
+    except CONFIG_ERRORS as error:
+        raise ConversionError(
+            f"{type(thing).__name__} cannot be made from its own config: {error}. Expected "
+            f"get_config() and from_config() that rebuild it. Received: {thing!r}. "
+            "Add them, or convert the model before compile()."
+        ) from error
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, ConversionWarning, stacklevel=stacklevel_of_user())
+
+
+def _scales(optimizer: Any) -> bool:
+    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def _inner(optimizer: Any) -> Any:
+    return optimizer.inner_optimizer if _scales(optimizer) else optimizer
+
+
+def _has_float16(model: Any) -> bool:
+    return any(layer.compute_dtype == "float16" for _, layer in LayerPaths(model))
