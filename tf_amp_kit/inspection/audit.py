@@ -17,8 +17,8 @@ from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.inspection.report import AuditReport, LayerRow
 from tf_amp_kit.inspection.rows import layer_rows
 from tf_amp_kit.inspection.rules import Circumstances, run_rules
-from tf_amp_kit.precision.pinning.pin import missing_pins
-from tf_amp_kit.precision.pinning.registry import has_level, pinned_paths
+from tf_amp_kit.precision.pinning.pin import kept_in_float32, missing_pins
+from tf_amp_kit.precision.pinning.registry import has_level
 from tf_amp_kit.precision.policy import current_amp
 from tf_amp_kit.tracing.building import build_observed
 from tf_amp_kit.tracing.conflicts import MissingKernel
@@ -129,7 +129,7 @@ def _audit(
         conflict = conflict_record(stop.layer, stop.clash, LayerPaths(model))
         return _stopped(model.name, asked, (conflict,), ignore)
     expected = asked or _wanted() or _usual(traces[0].layers)
-    pinned = pinned_paths(LayerPaths(model))
+    pinned = kept_in_float32(LayerPaths(model))
     inquiries = [Inquiry(trace, expected, pinned) for trace in traces]
     around = Circumstances(
         conflicts=met_while_building,

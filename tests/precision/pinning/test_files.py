@@ -245,7 +245,18 @@ def test_loaded_pins_have_nothing_to_undo(tmp_path):
         amp.Pins.load(tmp_path / "pins.json").undo()
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"format": "other"}', '{"pins": [{}]}'])
+NO_PINS = {
+    "empty": "",
+    "a list": "[]",
+    "another format": '{"format": "other"}',
+    "no fields": '{"pins": [{}]}',
+    "nested too deep": "[" * 100_000,
+    "a path that is a number": '{"format": "tf_amp_kit pins", "version": 1, "model_name": "m", '
+    '"pins": [{"path": 1, "layer_class": "Dense", "reason": "named"}]}',
+}
+
+
+@pytest.mark.parametrize("content", NO_PINS.values(), ids=NO_PINS)
 def test_a_file_without_pins_is_refused(content, tmp_path):
     (tmp_path / "pins.json").write_text(content)
     with pytest.raises(amp.errors.PinError, match="The file holds no pins"):

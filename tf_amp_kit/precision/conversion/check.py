@@ -60,7 +60,8 @@ def settle_policies(pairs: list[LayerPair], twin_paths: LayerPaths, change: Poli
                 f"the config says. Expected {change.policy!r}. "
                 "Let the layer that makes it pass its own dtype_policy on."
             )
-        layer.dtype_policy = dtype if dtype == "float32" else change.policy
+        policy = dtype if dtype == "float32" else change.policy
+        _keras.replace_policy(layer, keras.dtype_policies.get(policy))
 
 
 def warn_of_half_code(twin: keras.Model) -> None:

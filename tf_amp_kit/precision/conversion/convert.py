@@ -6,9 +6,13 @@ import keras
 
 from tf_amp_kit.precision.conversion.check import settle_policies, warn_of_half_code
 from tf_amp_kit.precision.conversion.compiling import compile_alike
-from tf_amp_kit.precision.conversion.policies import PolicyChange, change_for, policy_scope
+from tf_amp_kit.precision.conversion.policies import PolicyChange, change_for
 from tf_amp_kit.precision.conversion.state import copy_state, pair_layers
 from tf_amp_kit.precision.conversion.twin import LiveObjects, make_twin
+from tf_amp_kit.precision.layer_policies import policy_scope
+from tf_amp_kit.precision.pinning.policy_map import pins_are_carried
+from tf_amp_kit.precision.pinning.registry import pinned_paths
+from tf_amp_kit.precision.pinning.setting import set_pins
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.state import undisturbed
@@ -100,7 +104,7 @@ def to_float32(model: keras.Model) -> keras.Model:
 
 def _converted(model: keras.Model, change: PolicyChange, paths: LayerPaths) -> keras.Model:
     # Building draws seeds, and `get_config` is user code.
-    with undisturbed(paths), policy_scope(change.policy):
+    with undisturbed(paths), policy_scope(change.policy), pins_are_carried():
         live = LiveObjects(paths)
         twin = make_twin(model, change, live, paths)
         twin_paths = LayerPaths(twin)
@@ -110,4 +114,7 @@ def _converted(model: keras.Model, change: PolicyChange, paths: LayerPaths) -> k
         for pair in pairs:
             if getattr(pair.old, "compiled", False):
                 compile_alike(pair, change, twins, live)
+        pinned = pinned_paths(paths) if change.is_to_half else ()
+        if pinned:
+            set_pins(twin, dict.fromkeys(pinned, "pinned before the conversion"), is_safe=True)
     return twin

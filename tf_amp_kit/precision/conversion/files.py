@@ -15,7 +15,7 @@ import h5py
 import keras
 
 from tf_amp_kit.errors import LoadError
-from tf_amp_kit.precision.conversion.policies import is_policy, keeps_its_dtypes
+from tf_amp_kit.precision.conversion.policies import is_policy, keeps_its_dtypes, without_pins
 
 __all__ = ["SavedModel", "read_saved", "weights_file"]
 
@@ -135,6 +135,8 @@ def _is_policy_name(value: Any) -> bool:
 
 def _as_key(policy: Any) -> str:
     """Writes equal policies equally; a plain one as its name."""
+    if isinstance(policy, dict):
+        policy = without_pins(policy)
     if isinstance(policy, dict) and policy["class_name"] != "DTypePolicyMap":
         policy = policy["config"].get("name") or keras.config.floatx()
     return json.dumps(_without_ids(policy), sort_keys=True)

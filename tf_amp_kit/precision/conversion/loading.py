@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,10 @@ from tf_amp_kit.errors import ConversionWarning, LoadError
 from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
 from tf_amp_kit.precision.conversion.files import SavedModel, read_saved, weights_file
-from tf_amp_kit.precision.conversion.policies import policy_scope
+from tf_amp_kit.precision.layer_policies import policy_scope
+from tf_amp_kit.precision.pinning.carried import apply_carried
+from tf_amp_kit.precision.pinning.pins import Pins
+from tf_amp_kit.precision.pinning.policy_map import pins_are_carried
 
 __all__ = ["load_model"]
 
@@ -81,8 +83,10 @@ def load_model(
         policy_scope(policy),
         keras.saving.custom_object_scope(custom_objects or {}),
         _keras.sharing_revived(),
+        pins_are_carried(),
     ):
         model = _loaded(str(path), saved, compile, safe_mode)
+        apply_carried(model)
         if precision is not None:
             is_float32 = parse_precision(precision) == "float32"
             model = to_float32(model) if is_float32 else convert_model(model, precision)
@@ -133,7 +137,7 @@ def _has_slots(model: Any) -> bool:
 
 def _opened(pins: Any) -> Any:
     if isinstance(pins, str | os.PathLike):
-        return import_module("tf_amp_kit.precision.pinning").Pins.load(Path(pins))
+        return Pins.load(Path(pins))
     if pins is not None and not hasattr(pins, "apply"):
         raise LoadError(
             "These are no pins. Expected Pins, or the path of their JSON file. "

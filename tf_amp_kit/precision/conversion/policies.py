@@ -15,8 +15,6 @@ constants, and operations between layers.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,15 +23,17 @@ import keras
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import ConversionError
 from tf_amp_kit.formats import is_half, parse_precision
+from tf_amp_kit.precision.pinning.policy_map import SublayerPins
 from tf_amp_kit.tracing.paths import LayerPaths
 
-__all__ = ["PolicyChange", "change_for", "is_policy", "keeps_its_dtypes", "policy_scope"]
+__all__ = ["PolicyChange", "change_for", "is_policy", "keeps_its_dtypes", "without_pins"]
 
 _FLOAT32: Final = "float32"
 _MIXED: Final = "mixed_"
 
 _POLICY_CLASSES: Final = frozenset({"DTypePolicy", "FloatDTypePolicy", "Policy"})
 _POLICY_MAP: Final = "DTypePolicyMap"
+_SUBLAYER_PINS: Final = SublayerPins.__name__
 
 # Inputs say what the data is, and tensors and operations are code: none is a layer.
 _KEEPING_CLASSES: Final = ("InputLayer", "__")
@@ -113,6 +113,7 @@ class PolicyChange:
         return self.compute_dtype if is_half(value) else value
 
     def _of_policy(self, node: dict[str, Any]) -> dict[str, Any]:
+        node = without_pins(node)
         config = dict(node["config"])
         # Equal policies may be one object, and a map's entry change differently.
         rest = {name: one for name, one in node.items() if name != "shared_object_id"}
@@ -166,29 +167,32 @@ def is_policy(node: Any) -> bool:
     """Tells whether a part of a config is a dtype policy, or a map of them."""
     return (
         isinstance(node, dict)
-        and node.get("class_name") in {*_POLICY_CLASSES, _POLICY_MAP}
+        and node.get("class_name") in {*_POLICY_CLASSES, _POLICY_MAP, _SUBLAYER_PINS}
         and isinstance(node.get("config"), dict)
     )
+
+
+def without_pins(node: dict[str, Any]) -> dict[str, Any]:
+    """Returns the config of a policy without the pins that it carries.
+
+    Whoever makes layers from it has to set them.
+    """
+    if node["class_name"] != _SUBLAYER_PINS:
+        return node
+    config = node["config"]
+    default = config["default_policy"]
+    if config["policy_map"]:
+        entries = {"default_policy": default, "policy_map": config["policy_map"]}
+        return {"module": "keras", "class_name": _POLICY_MAP, "config": entries}
+    if isinstance(default, dict):
+        return default
+    return {"module": "keras", "class_name": "DTypePolicy", "config": {"name": default}}
 
 
 def keeps_its_dtypes(node: dict[str, Any]) -> bool:
     """Tells whether a part of a config is no layer's, so that its dtypes mean what they say."""
     is_operation = str(node.get("module")).startswith(_OPERATIONS)
     return is_operation or str(node.get("class_name")).startswith(_KEEPING_CLASSES)
-
-
-@contextlib.contextmanager
-def policy_scope(policy: str | keras.DTypePolicy) -> Iterator[None]:
-    """Makes a policy Keras's global one for the time of a `with` block.
-
-    Layers that a composite makes without a dtype take the global policy.
-    """
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def _is_half_model(model: keras.Model, paths: LayerPaths) -> bool:

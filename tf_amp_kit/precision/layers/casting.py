@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +19,6 @@ __all__ = [
     "cast_floats",
     "checked_output",
     "dtype_name",
-    "float32_program",
 ]
 
 FLOAT32: Final = "float32"
@@ -138,21 +135,3 @@ def dtype_name(value: Any) -> str:
     if isinstance(value, keras.KerasTensor) or keras.ops.is_tensor(value):
         return str(getattr(value.dtype, "name", value.dtype))
     return ""
-
-
-@contextlib.contextmanager
-def float32_program() -> Iterator[None]:
-    """Makes float32 Keras's policy in this thread, for layers that are created inside.
-
-    Example:
-
-    >>> with float32_program():
-    ...     keras.layers.Dense(2).dtype_policy.name
-    'float32'
-    """
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(FLOAT32)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)

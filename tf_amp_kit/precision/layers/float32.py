@@ -10,7 +10,7 @@ import keras
 
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
-from tf_amp_kit.precision.float32_policy import set_float32
+from tf_amp_kit.precision.layer_policies import policy_scope, set_float32
 from tf_amp_kit.precision.layers.casting import (
     COMPUTE,
     FLOAT32,
@@ -18,7 +18,6 @@ from tf_amp_kit.precision.layers.casting import (
     Results,
     cast_floats,
     dtype_name,
-    float32_program,
 )
 from tf_amp_kit.tracing.paths import LayerPaths
 
@@ -109,14 +108,14 @@ class Float32(GivesBack, keras.layers.Wrapper, _keras.dropout_cell_class()):  # 
         """Builds the wrapped layer, unless it leaves that to its first call."""
         builds_itself = type(self.layer).build is not keras.layers.Layer.build
         if builds_itself and not self.layer.built:
-            with float32_program():
+            with policy_scope(FLOAT32):
                 self.layer.build(*shapes, **named_shapes)
             set_float32(self.layer)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         was_built = self.layer.built
         wide_args, wide_kwargs = cast_floats((args, kwargs), FLOAT32)
-        with float32_program():
+        with policy_scope(FLOAT32):
             outputs = self.layer(*wide_args, **wide_kwargs)
         if not was_built:
             set_float32(self.layer)
@@ -172,7 +171,7 @@ class Float32(GivesBack, keras.layers.Wrapper, _keras.dropout_cell_class()):  # 
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         """Makes the layer from its config, whatever the policy of the moment."""
         _check_not_bidirectional(config)
-        with float32_program():
+        with policy_scope(FLOAT32):
             return super().from_config(dict(config), custom_objects)
 
     def get_build_config(self) -> Any:
@@ -182,7 +181,7 @@ class Float32(GivesBack, keras.layers.Wrapper, _keras.dropout_cell_class()):  # 
     def build_from_config(self, config: Any) -> None:
         """Builds the wrapped layer, unless its own config did already."""
         if not self.layer.built:
-            with float32_program():
+            with policy_scope(FLOAT32):
                 self.layer.build_from_config(config)
             set_float32(self.layer)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import keras
 
 from tf_amp_kit.errors import LayerError
-from tf_amp_kit.precision.float32_policy import set_float32
+from tf_amp_kit.precision.layer_policies import set_float32
 from tf_amp_kit.precision.layers.casting import FLOAT32
 
 __all__ = ["FUNCTIONS", "TWINS", "Twin"]

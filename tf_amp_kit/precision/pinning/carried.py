@@ -43,6 +43,7 @@ def apply_carried(model: Any) -> Outcome | None:
             for owner, policy in owners.items()
             for pin in policy.pins
         },
+        is_safe=True,
     )
 
 

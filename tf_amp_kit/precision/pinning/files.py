@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import keras
 
 from tf_amp_kit import _keras
+from tf_amp_kit.precision.layer_policies import policy_scope
 from tf_amp_kit.precision.pinning.policy_map import SublayerPins, pins_are_carried
 from tf_amp_kit.precision.pinning.registry import pinned_paths
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
@@ -159,7 +160,7 @@ def _rebuilt(owner: Any, made_under: Any) -> Any:
         pins_are_carried(),
         _keras.unsafe_deserialization(),
         keras.saving.custom_object_scope(classes),
-        _global_policy(made_under),
+        policy_scope(made_under),
         contextlib.suppress(*_REBUILDING_ERRORS),
     ):
         twin = type(owner).from_config(owner.get_config())
@@ -170,13 +171,3 @@ def _rebuilt(owner: Any, made_under: Any) -> Any:
         twin.get_config()
         return twin
     return None
-
-
-@contextlib.contextmanager
-def _global_policy(policy: Any) -> Iterator[None]:
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)

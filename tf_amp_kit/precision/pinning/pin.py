@@ -10,6 +10,7 @@ import keras
 
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.precision import state
+from tf_amp_kit.precision.layers.casting import GivesBack
 from tf_amp_kit.precision.pinning import files, registry
 from tf_amp_kit.precision.pinning.candidates import Candidates, find_candidates
 from tf_amp_kit.precision.pinning.pins import Pins
@@ -20,7 +21,7 @@ from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.paths import LayerPaths
 
-__all__ = ["missing_pins", "pin_float32"]
+__all__ = ["kept_in_float32", "missing_pins", "pin_float32"]
 
 
 def pin_float32(
@@ -100,6 +101,12 @@ def pin_float32(
     pins = Pins(model.name, *outcome)
     remarks = (*pins.remarks, *_unpinned(candidates, pins, level))
     return _with_advice(replace(pins, remarks=remarks))
+
+
+def kept_in_float32(paths: LayerPaths) -> tuple[str, ...]:
+    """Returns the paths of what is float32 on purpose: pinned, or a wrapper of ours."""
+    wrappers = tuple(path for path, layer in paths if isinstance(layer, GivesBack))
+    return registry.pinned_paths(paths) + wrappers
 
 
 def missing_pins(trace: ModelTrace, asked: state.AmpState) -> tuple[str, ...]:

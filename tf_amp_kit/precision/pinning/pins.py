@@ -123,7 +123,9 @@ class Pins:
             is_ours = (content["format"], content["version"]) == (_FORMAT, _VERSION)
             pins = tuple(Pin(**pin) for pin in content["pins"]) if is_ours else None
             name = str(content["model_name"])
-        except (ValueError, KeyError, TypeError):
+            if not all(isinstance(text, str) for pin in pins or () for text in vars(pin).values()):
+                pins = None
+        except (ValueError, KeyError, TypeError, RecursionError):
             pins = None
         if pins is None:
             raise PinError(

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import keras
 
 from tf_amp_kit import _keras
-from tf_amp_kit.precision.float32_policy import Change, set_float32, widen_inputs
+from tf_amp_kit.precision.layer_policies import Change, set_float32, widen_inputs
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
 
 __all__ = ["forget_level", "has_level", "note_level", "pin", "pinned_paths", "unpin"]

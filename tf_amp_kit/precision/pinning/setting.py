@@ -14,7 +14,7 @@ import keras
 from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import InputsError, ModelError, PinError, PinWarning
 from tf_amp_kit.formats import is_half
-from tf_amp_kit.precision.float32_policy import half_variables
+from tf_amp_kit.precision.layer_policies import half_variables
 from tf_amp_kit.precision.pinning import files
 from tf_amp_kit.precision.pinning.candidates import topmost
 from tf_amp_kit.precision.pinning.effects import Harm, find_harm
@@ -85,6 +85,7 @@ def set_pins(
     *,
     before: Sequence[ModelTrace] | None = None,
     may_leave: bool = False,
+    is_safe: bool = False,
     inputs: Any = None,
 ) -> Outcome:
     """Pins layers, all or none, unless some may be left.
@@ -94,6 +95,7 @@ def set_pins(
         reasons: Why, by path.
         before: Traces of the model without the pins, if there are any already.
         may_leave: Whether to leave out what harms the code around it.
+        is_safe: Whether it is known that nothing does.
         inputs: Example inputs, for a model that does not know its own.
 
     Returns:
@@ -107,7 +109,7 @@ def set_pins(
     reasons = _lifted(paths, reasons)
     _refuse_half_variables(paths, reasons)
     blind = ""
-    if before is None:
+    if before is None and not is_safe:
         before, blind = _traced_if_possible(model, inputs)
     switch = Switch(model, _usual_policy(paths))
     with contextlib.ExitStack() as undoing:

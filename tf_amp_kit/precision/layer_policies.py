@@ -1,9 +1,10 @@
-"""Giving a layer, and all that is in it, the float32 policy."""
+"""The dtype policies of layers: the one they are made under, and float32 ones."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -14,7 +15,30 @@ from tf_amp_kit.errors import LayerError
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.tracing.paths import LayerPaths
 
-__all__ = ["Change", "half_variables", "set_float32", "widen_inputs"]
+__all__ = ["Change", "half_variables", "policy_scope", "set_float32", "widen_inputs"]
+
+
+@contextlib.contextmanager
+def policy_scope(policy: str | keras.DTypePolicy) -> Iterator[None]:
+    """Makes a policy Keras's global one in this thread for the time of a `with` block.
+
+    Layers that a composite makes without a dtype take the global policy.
+
+    Args:
+        policy: A policy, or the name of one.
+
+    Example:
+
+    >>> with policy_scope("mixed_bfloat16"):
+    ...     keras.layers.Dense(2).dtype_policy.name
+    'mixed_bfloat16'
+    """
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 class Change(NamedTuple):

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tf_amp_kit as amp
 from tf_amp_kit.errors import LayerError
-from tf_amp_kit.precision.float32_policy import half_variables, set_float32
+from tf_amp_kit.precision.layer_policies import half_variables, set_float32
 from tf_amp_kit.tracing.paths import LayerPaths
 
 
