@@ -53,12 +53,18 @@ class Inquiry(View):
     def mistakes(self) -> tuple[tuple[Reversion, frozenset[int]], ...]:
         """Wide outputs of half layers by their own doing, with the roots of that.
 
-        What a layer only widens to meet a wide tensor from elsewhere is left out.
+        What a layer only widens to meet a wide tensor from elsewhere is left out,
+        and what its code says that it widens.
         """
         found = []
         for reversion in self.reversions:
             others = self.layer_roots - reversion.own
-            doing = frozenset(r for r in reversion.own if not self._is_consequence(r, others))
+            doing = frozenset(
+                root
+                for root in reversion.own
+                if not self._is_consequence(root, others)
+                and not self.flow.operation(root).is_meant_wide
+            )
             if doing:
                 found.append((reversion, doing))
         return tuple(found)
@@ -109,7 +115,7 @@ class Inquiry(View):
                 continue
             is_own_choice = not host.is_half and op.outputs[0] in self.flow.reaching_outputs
             outer = around or host
-            is_own_choice = is_own_choice or self.is_pinned(host.path)
+            is_own_choice |= self.is_pinned(host.path) or op.is_meant_wide
             if is_own_choice or {host.index, outer.index} & self.conflicted:
                 continue
             if around is not None or host.kind == "model":

@@ -13,6 +13,9 @@ from tf_amp_kit.tracing.source import Frame, frames_of
 class Raw(Protocol):
     """An operation as TensorFlow has it, of a graph or of an eager run."""
 
+    def name(self) -> str:
+        """Returns the name with its scopes; empty in an eager run."""
+
     def frames(self) -> Sequence[Frame]:
         """Returns the traceback of the creation, outermost first."""
 
@@ -32,6 +35,10 @@ class GraphRaw:
     def __init__(self, operation: Any) -> None:
         self._operation = operation
         self._frames: Sequence[Frame] | None = None
+
+    def name(self) -> str:
+        """Returns the name with its scopes."""
+        return str(self._operation.name)
 
     def frames(self) -> Sequence[Frame]:
         """Returns the traceback of the creation, outermost first."""
@@ -62,6 +69,10 @@ class EagerRaw:
         self._stack = stack
         self._frames: Sequence[Frame] | None = None
         self._attributes = attributes
+
+    def name(self) -> str:
+        """Returns nothing: names are of graphs."""
+        return ""
 
     def frames(self) -> Sequence[Frame]:
         """Returns the traceback of the creation, outermost first."""

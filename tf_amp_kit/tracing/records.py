@@ -7,6 +7,7 @@ included, so that a value can be followed across layers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -32,6 +33,10 @@ PASSING_TYPES: Final = frozenset(
         "StopGradient",
     }
 )
+
+
+#: The name scope of code that runs in float32 on purpose.
+MEANT_WIDE_SCOPE: Final = "float32_op"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,11 @@ class Operation:
     def get_attribute(self, name: str) -> Any:
         """Returns an attribute by name, or None."""
         return self.raw.attribute(name)
+
+    @property
+    def is_meant_wide(self) -> bool:
+        """Whether its code says that it runs in float32; unknown in an eager run."""
+        return MEANT_WIDE_SCOPE in re.split(r"[/_\d]*/", self.raw.name())
 
     def constant(self) -> NDArray[Any] | None:
         """Returns the value of a constant operation, else None."""

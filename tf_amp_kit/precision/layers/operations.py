@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
 import keras
+import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
@@ -18,6 +20,7 @@ from tf_amp_kit.precision.layers.casting import (
     checked_output,
     dtype_name,
 )
+from tf_amp_kit.tracing.records import MEANT_WIDE_SCOPE
 
 __all__ = ["Float32Stretch", "float32_op"]
 
@@ -113,12 +116,14 @@ class Float32Stretch:
     def __enter__(self) -> Float32Stretch:
         around = _keras.autocast_dtype()
         self._results_dtype = FLOAT32 if self._output == FLOAT32 else around
-        self._scope = _keras.autocast_scope(FLOAT32)
-        self._scope.__enter__()
+        with contextlib.ExitStack() as scopes:
+            scopes.enter_context(_keras.autocast_scope(FLOAT32))
+            scopes.enter_context(tf.name_scope(MEANT_WIDE_SCOPE))
+            self._scopes = scopes.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._scope.__exit__(*error)
+        self._scopes.__exit__(*error)
 
     def __call__(self, function: _Function) -> _Function:
         """Returns the function with its arguments raised and its results back."""

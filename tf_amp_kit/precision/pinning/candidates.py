@@ -193,8 +193,7 @@ def _scaling(units: Units) -> Iterator[tuple[str, str]]:
         ops = list(units.trace.own_operations(call))
         if any(op.type in PRODUCT_TYPES or op.bodies for op in ops):
             continue
-        # Indices are computed with too, before they are looked up.
-        operands = [key for op in ops if _scales(units, op) for key in op.inputs]
+        operands = [key for op in ops if _scales(units, op, call) for key in op.inputs]
         movers = [one for key in operands if (one := _movers(units, key, raw)) is not None]
         if movers:
             raw.update(call.outputs)
@@ -203,8 +202,11 @@ def _scaling(units: Units) -> Iterator[tuple[str, str]]:
             yield from ((path, f"hands raw inputs to {call.path!r}") for path in between)
 
 
-def _scales(units: Units, op: Operation) -> bool:
-    return op.type in _SCALING_TYPES and is_float(units.trace.tensors[op.outputs[0]].dtype)
+def _scales(units: Units, op: Operation, call: LayerCall) -> bool:
+    # Indices are computed with too, before they are looked up. And a user's own
+    # layer that is wide already is a mistake, to be found by an audit.
+    dtype = units.trace.tensors[op.outputs[0]].dtype if op.outputs else ""
+    return op.type in _SCALING_TYPES and (is_half(dtype) if call.is_custom else is_float(dtype))
 
 
 def _movers(units: Units, key: int, raw: set[int]) -> list[LayerCall] | None:
