@@ -16,7 +16,8 @@ _LARGEST_HEAD: Final = 2
 _FIX: Final = (
     "Build it after the precision is set, in the same thread: a policy belongs to one thread, "
     "`clear_session()` resets it, and a `dtype=` on a model does not reach its layers. A file "
-    "keeps the policies that it was saved with: build the model by its code, then `load_weights`."
+    'keeps the policies that it was saved with: `tf_amp_kit.convert_model(model, "bf16")` makes '
+    "a twin in half of it."
 )
 
 

@@ -24,7 +24,7 @@ def half_outputs(inquiry: Inquiry) -> Iterator[Finding]:
             maker.layer_class if maker else "",
             f"leaves the model in {dtype}: losses, metrics and sums of predictions inherit its "
             "range and rounding",
-            'Give the last layer `dtype="float32"`.',
+            '`tf_amp_kit.pin_float32(model)`, or `dtype="float32"` for the last layer.',
             affects=(maker.path,) if maker else (),
         )
 
@@ -42,8 +42,8 @@ def half_activations(inquiry: Inquiry) -> Iterator[Finding]:
             host.layer_class,
             f"computes {op.type.lower()} in {dtype}: a confidently wrong sample saturates it, and "
             "gets a gradient of exactly zero",
-            'Give this layer `dtype="float32"`, or return logits and use '
-            "`from_logits=True`. A float32 layer after it is too late.",
+            '`tf_amp_kit.pin_float32(model)`, or `dtype="float32"` for this layer; a float32 '
+            "layer after it is too late. Or return logits, and use `from_logits=True`.",
             source=inquiry.trace.source(op) if host.is_custom else None,
         )
 

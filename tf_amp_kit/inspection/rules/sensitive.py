@@ -27,6 +27,6 @@ def sensitive_operations(inquiry: Inquiry) -> Iterator[Finding]:
             host.layer_class,
             f"runs {op.type} in {dtype}, which {' and '.join(lists)} "
             f"keep{'s' if len(lists) == 1 else ''} in float32",
-            "Where the values can be large, tiny or many: cast up before and down after.",
+            "Where values can be large, tiny or many: put it into a `tf_amp_kit.float32_op`.",
             source=inquiry.trace.source(op),
         )

@@ -86,7 +86,7 @@ def half_losses(inquiry: Inquiry) -> Iterator[Finding]:
             call.layer_class if call else "",
             f"gets a {loss.dtype} loss from {what}: `fit` adds it to a float32 loss and raises "
             "TypeError",
-            'Give this layer `dtype="float32"`.'
+            '`tf_amp_kit.pin_float32(model)`, or `dtype="float32"` for this layer.'
             if loss.from_regularizer
             else 'Cast it: `self.add_loss(ops.cast(loss, "float32"))`.',
             source=loss.source,

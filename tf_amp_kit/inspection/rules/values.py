@@ -122,8 +122,8 @@ def mask_fix(dtype: str, value: float) -> str:
     largest = format_of(dtype).largest
     safe = math.copysign(largest / 2, value)
     return (
-        f"Use a finite value of the dtype, `{safe:.6g}` for {dtype}, or compute the masked "
-        "softmax in float32."
+        f"Use a finite value of the dtype, `{safe:.6g}` for {dtype} "
+        "(`tf_amp_kit.safe_mask_value`), or compute the masked softmax in float32."
     )
 
 
@@ -135,8 +135,8 @@ def _epsilon_fix(dtype: str, value: float) -> str:
             "this line in float32."
         )
     return (
-        f"Use at least {form.smallest_normal:.2g}, the smallest normal {dtype}, or compute this "
-        "line in float32."
+        f"Use at least {form.smallest_normal:.2g}, the smallest normal {dtype} "
+        "(`tf_amp_kit.safe_epsilon`), or compute this line in float32."
     )
 
 

@@ -11,7 +11,7 @@ from tf_amp_kit.tracing.paths import is_below
 from tf_amp_kit.tracing.products import products
 from tf_amp_kit.tracing.records import Conflict, LayerCall, Operation
 
-__all__ = ["Harm", "find_harm"]
+__all__ = ["Harm", "cannot_harm", "find_harm"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,23 @@ class Harm:
     around: str
     reason: str
     conflict: Conflict | None = None
+
+
+def cannot_harm(trace: ModelTrace, pinned: Collection[str]) -> bool:
+    """Tells without a second look whether pins can do nothing to the code around them.
+
+    Args:
+        trace: The trace without the pins.
+        pinned: Their paths.
+
+    Returns:
+        True if only layers of Keras get their results, which cast what they get.
+    """
+    held = {call.path for call in trace.calls if call.kind == "layer"}
+    around = (path.rpartition("/")[0] for path in pinned)
+    return not any(call.is_custom or call.kind == "operation" for call in trace.calls) and not any(
+        is_below(path, layer) for path in around for layer in held if path
+    )
 
 
 def find_harm(before: ModelTrace, after: ModelTrace, pinned: Collection[str]) -> list[Harm]:

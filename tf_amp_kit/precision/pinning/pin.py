@@ -13,6 +13,7 @@ from tf_amp_kit.precision import state
 from tf_amp_kit.precision.layers.casting import GivesBack
 from tf_amp_kit.precision.pinning import files, registry
 from tf_amp_kit.precision.pinning.candidates import Candidates, find_candidates
+from tf_amp_kit.precision.pinning.effects import cannot_harm
 from tf_amp_kit.precision.pinning.pins import Pins
 from tf_amp_kit.precision.pinning.setting import set_pins, trace_model
 from tf_amp_kit.precision.pinning.targets import resolve
@@ -90,11 +91,13 @@ def pin_float32(
         return asked.pins.apply(model)
     traces = trace_model(model, inputs)
     candidates, level = find_candidates(traces[-1]), asked.level if asked else DEFAULT_LEVEL
+    reasons = candidates.at_level(level, sensitive=sensitive)
     outcome = set_pins(
         model,
-        candidates.at_level(level, sensitive=sensitive),
+        reasons,
         before=traces,
         may_leave=True,
+        is_safe=cannot_harm(traces[-1], reasons),
         inputs=inputs,
     )
     registry.note_level(model)

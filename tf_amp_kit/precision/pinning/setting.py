@@ -109,7 +109,9 @@ def set_pins(
     reasons = _lifted(paths, reasons)
     _refuse_half_variables(paths, reasons)
     blind = ""
-    if before is None and not is_safe:
+    if is_safe:
+        before = None
+    elif before is None:
         before, blind = _traced_if_possible(model, inputs)
     switch = Switch(model, _usual_policy(paths))
     with contextlib.ExitStack() as undoing:

@@ -25,6 +25,7 @@ class Units:
 
     def __init__(self, trace: ModelTrace) -> None:
         self.trace = trace
+        self._facts: dict[str, tuple[LayerFacts, ...]] = {}
 
     def of(self, op: Operation) -> LayerCall | None:
         """Returns the call of the layer to pin, or None between layers."""
@@ -45,30 +46,28 @@ class Units:
 
     def has_weights(self, unit: LayerCall) -> bool:
         """Tells whether weights belong to a unit, and to no other inside of it."""
-        return any(
-            facts.own_weight_dtypes and self._belongs(facts, unit) for facts in self.trace.layers
-        )
+        return any(one.own_weight_dtypes and self._belongs(one, unit) for one in self._inside(unit))
 
     def is_composite(self, unit: LayerCall) -> bool:
         """Tells whether a unit is a user's own code around layers of its own."""
-        return unit.is_custom and any(
-            is_below(facts.path, unit.path) and not self._belongs(facts, unit)
-            for facts in self.trace.layers
-        )
+        return unit.is_custom and not all(self._belongs(one, unit) for one in self._inside(unit))
 
     def is_half(self, unit: LayerCall) -> bool:
         """Tells whether anything of a unit computes in half precision."""
-        return any(
-            is_half(facts.compute_dtype) and not facts.is_model and is_below(facts.path, unit.path)
-            for facts in self.trace.layers
-        )
+        return any(is_half(one.compute_dtype) and not one.is_model for one in self._inside(unit))
+
+    def _inside(self, unit: LayerCall) -> tuple[LayerFacts, ...]:
+        """Returns what is known of a unit and of the layers below it."""
+        if unit.path not in self._facts:
+            self._facts[unit.path] = tuple(
+                one for one in self.trace.layers if is_below(one.path, unit.path)
+            )
+        return self._facts[unit.path]
 
     def _belongs(self, facts: LayerFacts, unit: LayerCall) -> bool:
-        if facts.path == unit.path:
-            return True
         # What is never called is run by the layer around it.
         is_inner = not unit.is_custom or facts.path not in self._called
-        return is_inner and is_below(facts.path, unit.path)
+        return facts.path == unit.path or is_inner
 
     @cached_property
     def _called(self) -> frozenset[str]:
