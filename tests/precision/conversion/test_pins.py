@@ -15,7 +15,7 @@ pytestmark = [
 
 
 def attention():
-    return models.attention(), ("attention/query_dense", "head")
+    return models.attention(), ("attention/output_dense", "head")
 
 
 def forgetting():

@@ -146,3 +146,19 @@ def test_a_file_of_the_twin_gives_the_twin(tmp_path: Any, precision: str) -> Non
     assert policies(loaded) == policies(twin)
     data = np.random.default_rng(0).random((3, 4), "float32")
     assert bits(prediction(loaded, data)) == bits(prediction(twin, data))
+
+
+def test_weights_without_names_are_copied_in_order() -> None:
+    class Scale(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.scale = self.add_weight(shape=(shape[-1],), initializer="random_normal")
+            self.shift = self.add_weight(shape=(shape[-1],), initializer="random_normal")
+
+        def call(self, inputs: Any) -> Any:
+            return inputs * self.scale + self.shift
+
+    keras.config.set_dtype_policy("mixed_float16")
+    model = keras.Sequential([keras.Input((4,)), Scale(), keras.layers.Dense(2)])
+    twin = amp.to_float32(model)
+    pairs = zip(model.get_weights(), twin.get_weights(), strict=True)
+    assert all(np.array_equal(old, new) for old, new in pairs)

@@ -246,3 +246,21 @@ def test_what_is_no_function_is_refused() -> None:
 def test_an_unknown_output_is_refused() -> None:
     with pytest.raises(amp.errors.LayerError, match=re.escape("Received: output='half'.")):
         amp.float32_op(output="half")
+
+
+def test_a_stretch_may_be_entered_again_inside_itself() -> None:
+    stretch = amp.float32_op()
+    with stretch:
+        first = stretch.up(tf.ones(2, "float16"))
+        with stretch:
+            assert stretch.back(stretch.up(tf.ones(2, "bfloat16"))).dtype == "bfloat16"
+        assert stretch.back(first).dtype == "float16"
+    twice = amp.float32_op(lambda x: x * 2)
+    assert twice(tf.ones(2, "float16")).dtype == "float16"
+
+
+def test_a_stretch_ends_with_its_block() -> None:
+    with amp.float32_op() as stretch:
+        wide = stretch.up(tf.ones(2, "float16"))
+    with pytest.raises(amp.errors.LayerError, match="A stretch of float32 ends with its block"):
+        stretch.back(wide)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -115,7 +116,7 @@ def _check_has_no_weights(path: str, old: Any, new: Any) -> None:
 
 def _check_same_weights(pair: LayerPair) -> None:
     shapes = [
-        [(variable.name, tuple(variable.shape)) for variable in _keras.own_variables(layer)]
+        [(_given_name(one), tuple(one.shape)) for one in _keras.own_variables(layer)]
         for layer in (pair.old, pair.new)
     ]
     if shapes[0] != shapes[1]:
@@ -125,6 +126,11 @@ def _check_same_weights(pair: LayerPair) -> None:
             "Let its get_config() tell of all that its weights depend on, and build() make them "
             f"all. {_BY_CODE}"
         )
+
+
+def _given_name(variable: Any) -> str:
+    """Returns a variable's name, without the count of an automatic one."""
+    return re.sub(r"^variable(_\d+)?$", "variable", variable.name)
 
 
 def _load_own_state(pair: LayerPair) -> None:

@@ -111,19 +111,22 @@ class Float32Stretch:
 
     def __init__(self, output: str) -> None:
         self._output = checked_output(output)
-        self._results_dtype: str | None = None
+        # Innermost last: the same stretch may be entered again inside itself.
+        self._entered: list[contextlib.ExitStack] = []
+        self._results_dtypes: list[str | None] = []
 
     def __enter__(self) -> Float32Stretch:
         around = _keras.autocast_dtype()
-        self._results_dtype = FLOAT32 if self._output == FLOAT32 else around
+        self._results_dtypes.append(FLOAT32 if self._output == FLOAT32 else around)
         with contextlib.ExitStack() as scopes:
             scopes.enter_context(_keras.autocast_scope(FLOAT32))
             scopes.enter_context(tf.name_scope(MEANT_WIDE_SCOPE))
-            self._scopes = scopes.pop_all()
+            self._entered.append(scopes.pop_all())
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._scopes.__exit__(*error)
+        self._results_dtypes.pop()
+        self._entered.pop().__exit__(*error)
 
     def __call__(self, function: _Function) -> _Function:
         """Returns the function with its arguments raised and its results back."""
@@ -144,12 +147,21 @@ class Float32Stretch:
 
     def up(self, structure: Any) -> Any:
         """Returns a nested structure with its half tensors in float32."""
-        if self._results_dtype is None:
+        self._check_entered()
+        if self._results_dtypes[-1] is None:
             halves = filter(is_half, map(dtype_name, keras.tree.flatten(structure)))
-            self._results_dtype = next(halves, None)
+            self._results_dtypes[-1] = next(halves, None)
         return cast_floats(structure, FLOAT32, only_half=True)
 
     def back(self, structure: Any) -> Any:
         """Returns a nested structure with its float tensors as results."""
-        dtype = self._results_dtype
+        self._check_entered()
+        dtype = self._results_dtypes[-1]
         return structure if dtype is None else cast_floats(structure, dtype)
+
+    def _check_entered(self) -> None:
+        if not self._entered:
+            raise LayerError(
+                "A stretch of float32 ends with its block. Expected `up` and `back` inside of "
+                "`with float32_op() as stretch:`. Received: a call outside of it."
+            )
