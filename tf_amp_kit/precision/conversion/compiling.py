@@ -12,7 +12,8 @@ from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import ConversionError, ConversionWarning
 from tf_amp_kit.precision.conversion.policies import PolicyChange
 from tf_amp_kit.precision.conversion.state import LayerPair, copy_values
-from tf_amp_kit.precision.conversion.twin import CONFIG_ERRORS, LiveObjects
+from tf_amp_kit.precision.conversion.twin import CONFIG_ERRORS
+from tf_amp_kit.precision.live_objects import LiveObjects
 from tf_amp_kit.tracing.paths import LayerPaths
 
 __all__ = ["compile_alike"]

@@ -8,8 +8,9 @@ from tf_amp_kit.precision.conversion.check import settle_policies, warn_of_half_
 from tf_amp_kit.precision.conversion.compiling import compile_alike
 from tf_amp_kit.precision.conversion.policies import PolicyChange, change_for
 from tf_amp_kit.precision.conversion.state import copy_state, pair_layers
-from tf_amp_kit.precision.conversion.twin import LiveObjects, make_twin
+from tf_amp_kit.precision.conversion.twin import make_twin
 from tf_amp_kit.precision.layer_policies import policy_scope
+from tf_amp_kit.precision.live_objects import LiveObjects
 from tf_amp_kit.precision.pinning.policy_map import pins_are_carried
 from tf_amp_kit.precision.pinning.registry import pinned_paths
 from tf_amp_kit.precision.pinning.setting import set_pins

@@ -11,14 +11,8 @@ import keras
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
 from tf_amp_kit.precision.layer_policies import policy_scope, set_float32
-from tf_amp_kit.precision.layers.casting import (
-    COMPUTE,
-    FLOAT32,
-    GivesBack,
-    Results,
-    cast_floats,
-    dtype_name,
-)
+from tf_amp_kit.precision.layers.casting import cast_floats, dtype_name
+from tf_amp_kit.precision.results import COMPUTE, FLOAT32, CastsResults, Results
 from tf_amp_kit.tracing.paths import LayerPaths
 
 __all__ = ["Float32"]
@@ -35,7 +29,7 @@ class _OfLayer:
 
 
 @keras.saving.register_keras_serializable("tf_amp_kit")
-class Float32(GivesBack, keras.layers.Wrapper, _keras.dropout_cell_class()):  # type: ignore[misc]
+class Float32(CastsResults, keras.layers.Wrapper, _keras.dropout_cell_class()):  # type: ignore[misc]
     """Wraps a layer so that it computes in float32, whatever surrounds it.
 
     For a layer of yours that half precision breaks, and for Keras's own where

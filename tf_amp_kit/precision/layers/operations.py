@@ -13,13 +13,8 @@ import tensorflow as tf
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
 from tf_amp_kit.formats import is_half
-from tf_amp_kit.precision.layers.casting import (
-    COMPUTE,
-    FLOAT32,
-    cast_floats,
-    checked_output,
-    dtype_name,
-)
+from tf_amp_kit.precision.layers.casting import cast_floats, dtype_name
+from tf_amp_kit.precision.results import COMPUTE, FLOAT32, checked_output
 from tf_amp_kit.tracing.records import MEANT_WIDE_SCOPE
 
 __all__ = ["Float32Stretch", "float32_op"]

@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 
 import keras
 
-from tf_amp_kit.precision.layers.casting import FLOAT32, GivesBack, Results, cast_floats
+from tf_amp_kit.precision.layers.casting import cast_floats
+from tf_amp_kit.precision.results import FLOAT32, CastsResults, Results
 
 __all__ = ["CumSum", "LogSoftmax", "LogSumExp", "Mean", "Norm", "Sum", "Variance"]
 
 _registered = keras.saving.register_keras_serializable("tf_amp_kit")
 
 
-class _AlongAxis(GivesBack, keras.layers.Layer):
+class _AlongAxis(CastsResults, keras.layers.Layer):
     """What the layers here share: an axis, float32 inside, and arguments in files.
 
     Without `compute_output_shape`, Keras learns shape and dtype of the result

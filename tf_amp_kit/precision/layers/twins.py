@@ -11,7 +11,7 @@ import keras
 
 from tf_amp_kit.errors import LayerError
 from tf_amp_kit.precision.layer_policies import set_float32
-from tf_amp_kit.precision.layers.casting import FLOAT32
+from tf_amp_kit.precision.results import FLOAT32
 
 __all__ = ["FUNCTIONS", "TWINS", "Twin"]
 

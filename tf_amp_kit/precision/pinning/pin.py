@@ -10,7 +10,6 @@ import keras
 
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.precision import state
-from tf_amp_kit.precision.layers.casting import GivesBack
 from tf_amp_kit.precision.pinning import files, registry
 from tf_amp_kit.precision.pinning.candidates import Candidates, find_candidates
 from tf_amp_kit.precision.pinning.effects import cannot_harm
@@ -18,6 +17,7 @@ from tf_amp_kit.precision.pinning.pins import Pins
 from tf_amp_kit.precision.pinning.setting import set_pins, trace_model
 from tf_amp_kit.precision.pinning.targets import resolve
 from tf_amp_kit.precision.request import DEFAULT_LEVEL
+from tf_amp_kit.precision.results import CastsResults
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.paths import LayerPaths
@@ -108,7 +108,7 @@ def pin_float32(
 
 def kept_in_float32(paths: LayerPaths) -> tuple[str, ...]:
     """Returns the paths of what is float32 on purpose: pinned, or a wrapper of ours."""
-    wrappers = tuple(path for path, layer in paths if isinstance(layer, GivesBack))
+    wrappers = tuple(path for path, layer in paths if isinstance(layer, CastsResults))
     return registry.pinned_paths(paths) + wrappers
 
 
