@@ -20,7 +20,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["DEFAULT_WIDTH", "html_table", "render_table", "wrapped"]
+__all__ = ["DEFAULT_WIDTH", "html_table", "render_table", "some", "wrapped"]
 
 # Fits a split editor window and a CI log.
 DEFAULT_WIDTH: Final = 100
@@ -121,6 +121,18 @@ def render_table(
         table.add_row(*map(_Cell, row))
     text = _to_text(table, width)
     return text if title is None else f"{_to_text(_Cell(title), width)}\n\n{text}"
+
+
+def some(names: Collection[str], count: int = 3) -> str:
+    """Quotes the first few names, and counts the others.
+
+    Example:
+
+    >>> some(["a", "b", "c", "d"])
+    "'a', 'b', 'c' and 1 more"
+    """
+    shown = ", ".join(map(repr, list(names)[:count]))
+    return f"{shown} and {len(names) - count} more" if len(names) > count else shown
 
 
 def wrapped(text: str) -> str:

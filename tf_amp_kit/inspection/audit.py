@@ -18,7 +18,6 @@ from tf_amp_kit.inspection.report import AuditReport, LayerRow
 from tf_amp_kit.inspection.rows import layer_rows
 from tf_amp_kit.inspection.rules import Circumstances, run_rules
 from tf_amp_kit.precision.pinning.pin import kept_in_float32, missing_pins
-from tf_amp_kit.precision.pinning.registry import has_level
 from tf_amp_kit.precision.policy import current_amp
 from tf_amp_kit.tracing.building import build_observed
 from tf_amp_kit.tracing.conflicts import MissingKernel
@@ -187,9 +186,9 @@ def _usual(layers: Iterable[LayerFacts]) -> str:
 def _missing_pins(model: keras.Model, expected: str, trace: ModelTrace) -> tuple[str, ...]:
     """Returns what was asked for in float32, unless the model has its pins."""
     asked = current_amp()
-    if asked is None or asked.precision != expected or has_level(model):
+    if asked is None or asked.precision != expected:
         return ()
-    return missing_pins(trace, asked)
+    return missing_pins(model, trace, asked)
 
 
 def _device_type() -> str:

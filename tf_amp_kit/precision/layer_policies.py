@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -13,9 +13,10 @@ import numpy as np
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
 from tf_amp_kit.formats import is_half
+from tf_amp_kit.precision.results import CastsResults
 from tf_amp_kit.tracing.paths import LayerPaths
 
-__all__ = ["Change", "half_variables", "policy_scope", "set_float32", "widen_inputs"]
+__all__ = ["Was", "change_back", "half_variables", "policy_scope", "set_float32", "widen_inputs"]
 
 
 @contextlib.contextmanager
@@ -41,16 +42,18 @@ def policy_scope(policy: str | keras.DTypePolicy) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
-class Change(NamedTuple):
-    """A layer that was changed, and how to change it back.
+class Was(NamedTuple):
+    """What was changed of a layer; of data alone, so that it keeps no layer alive.
 
     Attributes:
-        layer: The layer.
-        undo: Does so, unless somebody else has changed it since.
+        policy: The policy that it had, or None if that was not changed.
+        new_policy: The one that it got.
+        input_dtypes: What a graph model cast its inputs to, if that was changed.
     """
 
-    layer: Any
-    undo: Callable[[], None]
+    policy: Any = None
+    new_policy: Any = None
+    input_dtypes: tuple[str, ...] = ()
 
 
 def half_variables(layer: Any) -> list[Any]:
@@ -73,7 +76,7 @@ def half_variables(layer: Any) -> list[Any]:
     return [v for v in variables.values() if is_half(_keras.stored_dtype(v))]
 
 
-def set_float32(layer: Any) -> list[Change]:
+def set_float32(layer: Any) -> list[tuple[Any, Was]]:
     """Makes a layer and all its sublayers compute in float32, from their next call on.
 
     Sublayers are reached that no policy of the layer itself would reach, the
@@ -84,7 +87,7 @@ def set_float32(layer: Any) -> list[Change]:
         layer: A layer, built or not; changed in place.
 
     Returns:
-        What was changed.
+        The layers that were changed, each with what it was.
 
     Raises:
         LayerError: If variables are stored in half precision.
@@ -92,10 +95,10 @@ def set_float32(layer: Any) -> list[Change]:
     Example:
 
     >>> dense = keras.layers.Dense(2, dtype="mixed_float16")
-    >>> (change,) = set_float32(dense)
+    >>> ((_, was),) = set_float32(dense)
     >>> dense.dtype_policy.name
     'float32'
-    >>> change.undo()
+    >>> change_back(dense, was)
     >>> dense.dtype_policy.name
     'mixed_float16'
     """
@@ -107,15 +110,19 @@ def set_float32(layer: Any) -> list[Change]:
             f"{len(halves)} in half, {halves[0].path!r} first. Build it with dtype='float32' "
             "or a mixed policy, whose variables are float32."
         )
-    changes = []
+    changed = []
     for _, sub in LayerPaths(layer):
-        if is_half(_policy(sub).compute_dtype):
-            changes.append(_turned(sub))
-        changes += widen_inputs(sub)
-    return changes
+        before = _policy(sub)
+        if is_half(before.compute_dtype):
+            # Quantized layers keep their mode: int8_from_mixed_bfloat16.
+            *mode, _ = before.name.rpartition("_from_")
+            _set_policy(sub, keras.dtype_policies.get("".join((*mode, "float32"))))
+            changed.append((sub, Was(before, _policy(sub))))
+        changed += widen_inputs(sub)
+    return changed
 
 
-def widen_inputs(model: Any) -> list[Change]:
+def widen_inputs(model: Any) -> list[tuple[Any, Was]]:
     """Makes a graph model that rounds its inputs to half take float32 ones.
 
     A Sequential model that was built without an `Input`, under a mixed policy,
@@ -125,38 +132,32 @@ def widen_inputs(model: Any) -> list[Change]:
         model: A model; others and layers are left alone.
 
     Returns:
-        What was changed.
+        The model, with what it was, if it was changed.
     """
     if not (_keras.is_functional(model) and model.built and getattr(model, "inputs", None)):
         return []
-    dtypes = [tensor.dtype for tensor in model.inputs]
+    dtypes = tuple(tensor.dtype for tensor in model.inputs)
     if not any(map(is_half, dtypes)):
         return []
     _keras.set_input_dtypes(model, ["float32" if is_half(dtype) else dtype for dtype in dtypes])
-    return [Change(model, lambda: _keras.set_input_dtypes(model, dtypes))]
+    return [(model, Was(input_dtypes=dtypes))]
 
 
-def _turned(layer: Any) -> Change:
-    before = _policy(layer)
-    # Quantized layers keep their mode: int8_from_mixed_bfloat16.
-    *mode, _ = before.name.rpartition("_from_")
-    _set_policy(layer, keras.dtype_policies.get("".join((*mode, "float32"))))
-    after = _policy(layer)
-
-    def undo() -> None:
-        if _policy(layer) is after:
-            _set_policy(layer, before)
-
-    return Change(layer, undo)
+def change_back(layer: Any, was: Was) -> None:
+    """Gives a layer back what it was, unless it got yet another policy since."""
+    if was.policy is not None and _policy(layer) is was.new_policy:
+        _set_policy(layer, was.policy)
+    if was.input_dtypes:
+        _keras.set_input_dtypes(layer, was.input_dtypes)
 
 
 def _policy(layer: Any) -> Any:
-    """Returns the policy that can change: a wrapper's own is float32 for good."""
-    return getattr(layer, "results_policy", layer.dtype_policy)
+    """Returns the policy that can change: what casts its results is float32 for good."""
+    return layer.results_policy if isinstance(layer, CastsResults) else layer.dtype_policy
 
 
 def _set_policy(layer: Any, policy: Any) -> None:
-    if hasattr(layer, "results_policy"):
+    if isinstance(layer, CastsResults):
         layer.results_policy = policy
         return
     _keras.replace_policy(layer, policy)

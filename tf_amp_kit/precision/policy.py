@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tf_amp_kit import hardware
-from tf_amp_kit.errors import PinError
 from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision import state
 from tf_amp_kit.precision.pinning.pins import Pins
@@ -51,9 +50,8 @@ def enable_amp(
         level: `"O0"` float32; `"O1"` mixed, meant with sensitive layers and the
             head in float32; `"O2"` mixed, meant with the head alone; `"O3"`
             pure half. float32 is always recorded as `"O0"`. The policy reaches
-            all layers alike: what O1 and O2 mean to keep in float32 is up to the
-            model's own `dtype="float32"`, and the audit tells where it is missing.
-            `pin_float32(model)` applies it once there is a model.
+            all layers alike: `pin_float32(model)` applies the rest once there is a
+            model, and until then the audit says so.
         pins: What `pin_float32(model)` pins instead of the level's layers, or the
             file of it.
 
@@ -181,7 +179,7 @@ def _resolve(name: Any, level: Any, pins: Any) -> AmpState:
 
     Called by public functions directly: the stacklevel counts on it.
     """
-    requested = replace(parse_request(name, level), pins=_parse_pins(pins))
+    requested = replace(parse_request(name, level), pins=_detached(Pins.parse(pins)))
     for doubt in doubts(requested, level):
         if doubt.cause not in _warned:
             warnings.warn(doubt.message, doubt.category, stacklevel=3)
@@ -190,15 +188,9 @@ def _resolve(name: Any, level: Any, pins: Any) -> AmpState:
     return requested
 
 
-def _parse_pins(pins: Any) -> Pins | None:
-    if pins is None or isinstance(pins, Pins):
-        return pins
-    if isinstance(pins, str | Path):
-        return Pins.load(pins)
-    raise PinError(
-        "Unknown pins. Expected what `pin_float32` returned, or the path of a file that its "
-        f"`save` wrote. Received: pins={pins!r}."
-    )
+def _detached(pins: Pins | None) -> Pins | None:
+    # What is recorded for the process must not keep a model alive.
+    return None if pins is None else Pins(pins.model_name, pins.pins)
 
 
 def forget_warnings() -> None:

@@ -15,19 +15,19 @@ pytestmark = [
 
 
 def attention():
-    return models.attention(), ("attention/output_dense", "head")
+    return models.attention(), {"attention/output_dense", "head"}
 
 
 def forgetting():
-    return models.chain(models.Forgetting(name="block")), ("block/norm", "head")
+    return models.chain(models.Forgetting(name="block")), {"block/norm", "head"}
 
 
 def whole():
-    return models.chain(models.Forgetting(name="block")), ("block",)
+    return models.chain(models.Forgetting(name="block")), {"block", "block/norm", "block/dense"}
 
 
 def subclassed():
-    return models.net(), ("block/dense", "head")
+    return models.net(), {"block/dense", "head"}
 
 
 BUILDERS = [attention, forgetting, whole, subclassed]
@@ -50,11 +50,11 @@ def batch(model):
 
 
 def test_load_model_gives_pins_losses_and_slots_back(pinned, tmp_path):
-    model, _ = pinned
+    model, targets = pinned
     model.save(tmp_path / "model.keras")
     keras.config.set_dtype_policy("float32")
     loaded = amp.load_model(tmp_path / "model.keras")
-    assert models.in_float32(loaded) == models.in_float32(model)
+    assert models.in_float32(loaded) == targets
     assert isinstance(loaded.optimizer, keras.optimizers.LossScaleOptimizer)
     pairs = zip(model.optimizer.variables, loaded.optimizer.variables, strict=True)
     assert all(np.array_equal(old.numpy(), new.numpy()) for old, new in pairs)
@@ -81,20 +81,20 @@ def test_an_audit_shows_loaded_pins_that_need_this_package(tmp_path):
 
 
 def test_pins_go_along_to_another_half_precision(pinned):
-    model, _ = pinned
+    model, targets = pinned
     twin = amp.convert_model(model, "bf16")
-    assert models.in_float32(twin) == models.in_float32(model)
+    assert models.in_float32(twin) == targets
     assert set(models.layer_dtypes(twin).values()) == {"float32", "bfloat16"}
     clone = amp.convert_model(twin, "fp16")
-    assert models.in_float32(clone) == models.in_float32(model)
+    assert models.in_float32(clone) == targets
 
 
 def test_converted_pins_are_in_the_files_of_the_twin(pinned, tmp_path):
-    model, _ = pinned
+    model, targets = pinned
     twin = amp.convert_model(model, "bf16")
     twin.save(tmp_path / "twin.keras")
     loaded = amp.load_model(tmp_path / "twin.keras")
-    assert models.in_float32(loaded) == models.in_float32(model)
+    assert models.in_float32(loaded) == targets
     assert "bfloat16" in models.layer_dtypes(loaded).values()
 
 
@@ -118,7 +118,7 @@ def test_load_model_pins_what_it_is_told(tmp_path):
 
 
 def test_wrong_pins_are_refused_before_anything_is_loaded(tmp_path):
-    with pytest.raises(amp.errors.LoadError, match="These are no pins"):
+    with pytest.raises(amp.errors.PinError, match="Unknown pins"):
         amp.load_model(tmp_path / "missing.keras", pins=3)
 
 
@@ -128,3 +128,31 @@ def test_the_policy_of_the_program_comes_back(pinned, tmp_path):
     keras.config.set_dtype_policy("bfloat16")
     amp.load_model(tmp_path / "model.keras")
     assert keras.config.dtype_policy().name == "bfloat16"
+
+
+def test_a_pin_of_a_layer_that_the_code_has_no_more_is_told(tmp_path, monkeypatch):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model, targets = forgetting()
+    amp.pin_float32(model, *targets)
+    model.save(tmp_path / "model.keras")
+
+    def renamed(self, **kwargs):
+        super(models.Passing, self).__init__(**kwargs)
+        self.unit, self.dense = layers.UnitNormalization(), layers.Dense(4)
+        self.norm = lambda x: self.unit(x)
+        self.norm.build = lambda shape: None
+
+    monkeypatch.setattr(models.Forgetting, "__init__", renamed)
+    with pytest.raises(amp.errors.LoadError, match="The file pins layers that the model has no"):
+        amp.load_model(tmp_path / "model.keras")
+
+
+def test_pins_of_a_file_can_be_undone():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model, targets = subclassed()
+    amp.pin_float32(model, *targets)
+    twin = amp.convert_model(model, "bf16")
+    pins = amp.pin_float32(twin)
+    assert set(pins.paths) > targets
+    pins.undo()
+    assert models.in_float32(twin) == set()

@@ -112,3 +112,11 @@ def test_a_loss_that_a_models_own_code_adds_is_told_with_its_line():
     assert {warning.filename for warning in caught} == {__file__}
     assert "test_losses.py:" in pins.remarks[0]
     assert 'ops.cast(loss, "float32")' in pins.remarks[0]
+
+
+@pytest.mark.filterwarnings("ignore::tf_amp_kit.errors.PureHalfWarning")
+def test_a_level_that_pins_nothing_tells_of_the_loss(half):
+    with amp.amp_scope(half, level="O3"):
+        model = chain(layers.Dense(4, activity_regularizer="l2"))
+        with pytest.warns(amp.errors.PinWarning, match="`fit` will raise TypeError: dense adds"):
+            amp.pin_float32(model)

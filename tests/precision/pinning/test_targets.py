@@ -126,6 +126,6 @@ def test_the_record_prints_what_was_pinned_and_why():
         "\n"
         "Layer       Class  Why        In a file\n"
         "-----------------------------------------\n"
-        "inner/relu  ReLU   is a ReLU  plain Keras\n"
-        "inner/up    Dense  named      plain Keras"
+        "inner/up    Dense  named      plain Keras\n"
+        "inner/relu  ReLU   is a ReLU  plain Keras"
     )

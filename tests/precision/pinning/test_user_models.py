@@ -1,5 +1,11 @@
 """Pins on models as people write them."""
 
+import gc
+import os
+import subprocess
+import sys
+import weakref
+
 import keras
 import numpy as np
 import pytest
@@ -227,9 +233,102 @@ def test_pins_on_a_model_that_is_not_built_say_that_nobody_looked():
     assert remark.startswith("Nobody looked whether code around these pins can take them: ")
 
 
+def codes(model):
+    return {one.code for one in amp.audit_layer_dtypes(model, verbose=0).findings}
+
+
 def test_after_undo_the_audit_asks_for_the_level_again():
     with amp.amp_scope("bf16"):
         model = models.chain(layers.Dense(4))
         amp.pin_float32(model).undo()
-        codes = {one.code for one in amp.audit_layer_dtypes(model, verbose=0).findings}
-    assert "AMP108" in codes
+        assert "AMP108" in codes(model)
+
+
+def test_an_audit_asks_for_what_a_higher_level_pins_besides():
+    with amp.amp_scope("bf16", level="O2"):
+        model = models.chain(layers.Dense(4), layers.UnitNormalization())
+        amp.pin_float32(model)
+        assert "AMP108" not in codes(model)
+    with amp.amp_scope("bf16", level="O1"):
+        assert "AMP108" in codes(model)
+
+
+def test_an_audit_does_not_ask_for_what_had_to_be_left():
+    with amp.amp_scope("bf16"):
+        model = keras.Sequential([keras.Input((4,)), models.Residual(name="block")])
+        assert "AMP108" in codes(model)
+        amp.pin_float32(model)
+        assert "AMP108" not in codes(model)
+        amp.pin_float32(model, "block").undo()
+        assert "AMP108" not in codes(model)
+        assert "AMP108" not in codes(amp.convert_model(model, "bf16"))
+
+
+def test_a_second_call_answers_for_what_the_first_one_pinned():
+    model = models.chain(layers.Dense(4))
+    amp.pin_float32(model)
+    again = amp.pin_float32(model)
+    assert [(pin.path, pin.reason) for pin in again.pins] == [("head", "softmax of an output")]
+    again.undo()
+    assert models.in_float32(model) == set()
+
+
+def test_a_second_call_does_not_answer_for_what_somebody_named():
+    model = models.chain(layers.Dense(4, name="body"))
+    amp.pin_float32(model, "body")
+    assert amp.pin_float32(model).paths == ("head",)
+
+
+@pytest.mark.parametrize("target", ["object", "class"])
+def test_a_subclassed_model_is_pinned_with_its_own_code_and_weights(target):
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.head = layers.Dense(4)
+            self.scale = self.add_weight(shape=(), initializer="ones")
+
+        def call(self, inputs):
+            return self.head(inputs * self.scale)
+
+    model, years = Net(), np.array([[2011.0, 2013.0]], "float32")
+    model(years)
+    assert amp.pin_float32(model, model if target == "object" else Net).paths == ("",)
+    kernel = model.head.kernel.numpy()
+    np.testing.assert_allclose(model.predict(years, verbose=0), years @ kernel, rtol=1e-6)
+
+
+def test_a_pinned_model_is_freed_as_any_other():
+    model = models.chain(layers.Dense(4), models.Forgetting(name="block"))
+    pins = amp.pin_float32(model, "block/norm", "head")
+    amp.enable_amp("bf16", pins=pins)
+    alive = [weakref.ref(model), *map(weakref.ref, model.layers)]
+    del model, pins
+    keras.utils.clear_session()
+    gc.collect()
+    assert [reference() for reference in alive] == [None] * len(alive)
+
+
+PRINT_PINS = """
+import keras, tf_amp_kit as amp
+keras.config.set_dtype_policy("mixed_bfloat16")
+inputs = [keras.Input((1,), name=f"i{n}") for n in range(4)]
+moved = [keras.layers.Reshape((1,), name=f"r{n}")(one) for n, one in enumerate(inputs)]
+scaled = keras.layers.Rescaling(0.5)(keras.layers.Concatenate()(moved))
+model = keras.Model(inputs, [keras.layers.Dense(1, name=f"d{n}")(scaled) for n in range(4)])
+print(amp.pin_float32(model).paths)
+"""
+
+
+def test_the_order_of_pins_is_that_of_the_layers_in_every_process():
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", PRINT_PINS],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    reshapes, denses = (", ".join(f"'{kind}{n}'" for n in range(4)) for kind in "rd")
+    assert printed == {f"({reshapes}, 'concatenate', 'rescaling', {denses})\n"}

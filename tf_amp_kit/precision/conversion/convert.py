@@ -11,9 +11,9 @@ from tf_amp_kit.precision.conversion.state import copy_state, pair_layers
 from tf_amp_kit.precision.conversion.twin import make_twin
 from tf_amp_kit.precision.layer_policies import policy_scope
 from tf_amp_kit.precision.live_objects import LiveObjects
+from tf_amp_kit.precision.pinning.applying import set_pins
 from tf_amp_kit.precision.pinning.policy_map import pins_are_carried
-from tf_amp_kit.precision.pinning.registry import pinned_paths
-from tf_amp_kit.precision.pinning.setting import set_pins
+from tf_amp_kit.precision.pinning.registry import left_in_half, note_left, pinned_paths
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.state import undisturbed
@@ -117,5 +117,7 @@ def _converted(model: keras.Model, change: PolicyChange, paths: LayerPaths) -> k
                 compile_alike(pair, change, twins, live)
         pinned = pinned_paths(paths) if change.is_to_half else ()
         if pinned:
-            set_pins(twin, dict.fromkeys(pinned, "pinned before the conversion"), is_safe=True)
+            reasons = dict.fromkeys(pinned, "pinned before the conversion")
+            set_pins(twin, reasons, is_named=False, look=False)
+            note_left(twin, left_in_half(model))
     return twin

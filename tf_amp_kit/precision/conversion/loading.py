@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from pathlib import Path
 from typing import Any
 
 import keras
 
 from tf_amp_kit import _keras
 from tf_amp_kit.callers import stacklevel_of_user
-from tf_amp_kit.errors import ConversionWarning, LoadError
+from tf_amp_kit.errors import ConversionWarning, LoadError, PinError
 from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
 from tf_amp_kit.precision.conversion.files import SavedModel, read_saved, weights_file
@@ -27,7 +26,7 @@ def load_model(
     path: str | os.PathLike[str],
     precision: str | None = None,
     *,
-    pins: Any = None,
+    pins: Pins | str | os.PathLike[str] | None = None,
     custom_objects: dict[str, Any] | None = None,
     compile: bool = True,
     safe_mode: bool = True,
@@ -45,8 +44,7 @@ def load_model(
             file with a whole model.
         precision: What to convert the model to, as `convert_model` does; None
             keeps the file's.
-        pins: Pins to apply at the end, or the path of their JSON file. Anything
-            with `apply(model)` will do.
+        pins: Pins to apply at the end, or the path of their JSON file.
         custom_objects: As in `keras.saving.load_model`: classes and functions
             by the names that the file has for them.
         compile: Whether to compile the model, and to load the optimizer's state.
@@ -59,6 +57,7 @@ def load_model(
         LoadError: If there is no model in the file, or its optimizer is not as
             it was saved.
         PrecisionError: If `precision` is unknown.
+        PinError: If `pins` are no pins, or of another model.
         ConversionError: As in `convert_model`.
         ValueError: Whatever else Keras says of the file.
         TypeError: Likewise; a class that is not registered, for example.
@@ -76,7 +75,7 @@ def load_model(
     """
     if precision is not None:
         parse_precision(precision, argument="precision")
-    pins = _opened(pins)
+    pins = Pins.parse(pins)
     saved = read_saved(path)
     policy = keras.saving.deserialize_keras_object(saved.policy)
     with (
@@ -86,7 +85,7 @@ def load_model(
         pins_are_carried(),
     ):
         model = _loaded(str(path), saved, compile, safe_mode)
-        apply_carried(model)
+        _apply_carried(path, model)
         if precision is not None:
             is_float32 = parse_precision(precision) == "float32"
             model = to_float32(model) if is_float32 else convert_model(model, precision)
@@ -125,6 +124,16 @@ def _loaded(path: str, saved: SavedModel, compile: bool, safe_mode: bool) -> ker
     return model
 
 
+def _apply_carried(path: Any, model: keras.Model) -> None:
+    try:
+        apply_carried(model)
+    except PinError as error:
+        raise LoadError(
+            "The file pins layers that the model has no more: its code has changed since. "
+            f"Received: {str(path)!r}. {error}"
+        ) from error
+
+
 def _scales(model: Any) -> bool:
     optimizer = getattr(model, "optimizer", None)
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
@@ -133,14 +142,3 @@ def _scales(model: Any) -> bool:
 def _has_slots(model: Any) -> bool:
     optimizer = model.optimizer
     return bool(_keras.trainable_variables_of(getattr(optimizer, "inner_optimizer", optimizer)))
-
-
-def _opened(pins: Any) -> Any:
-    if isinstance(pins, str | os.PathLike):
-        return Pins.load(Path(pins))
-    if pins is not None and not hasattr(pins, "apply"):
-        raise LoadError(
-            "These are no pins. Expected Pins, or the path of their JSON file. "
-            f"Received: pins={pins!r}."
-        )
-    return pins

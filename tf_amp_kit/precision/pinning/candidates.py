@@ -198,8 +198,12 @@ def _scaling(units: Units) -> Iterator[tuple[str, str]]:
         if movers:
             raw.update(call.outputs)
             yield call.path, "scales raw inputs"
-            between = {one.path for found in movers for one in found} - {call.path}
-            yield from ((path, f"hands raw inputs to {call.path!r}") for path in between)
+            between = dict.fromkeys(one.path for found in movers for one in found)
+            yield from (
+                (path, f"hands raw inputs to {call.path!r}")
+                for path in between
+                if path != call.path
+            )
 
 
 def _scales(units: Units, op: Operation, call: LayerCall) -> bool:

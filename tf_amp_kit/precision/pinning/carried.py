@@ -7,8 +7,8 @@ from typing import Any
 import keras
 
 from tf_amp_kit import _keras
+from tf_amp_kit.precision.pinning.applying import Outcome, set_pins
 from tf_amp_kit.precision.pinning.policy_map import SublayerPins
-from tf_amp_kit.precision.pinning.setting import Outcome, set_pins
 from tf_amp_kit.tracing.paths import LayerPaths, is_below, join
 
 __all__ = ["apply_carried"]
@@ -43,7 +43,8 @@ def apply_carried(model: Any) -> Outcome | None:
             for owner, policy in owners.items()
             for pin in policy.pins
         },
-        is_safe=True,
+        is_named=False,
+        look=False,
     )
 
 

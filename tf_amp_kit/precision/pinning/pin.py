@@ -10,11 +10,11 @@ import keras
 
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.precision import state
-from tf_amp_kit.precision.pinning import files, registry
+from tf_amp_kit.precision.pinning import registry
+from tf_amp_kit.precision.pinning.applying import set_pins
 from tf_amp_kit.precision.pinning.candidates import Candidates, find_candidates
-from tf_amp_kit.precision.pinning.effects import cannot_harm
+from tf_amp_kit.precision.pinning.effects import cannot_harm, trace_model
 from tf_amp_kit.precision.pinning.pins import Pins
-from tf_amp_kit.precision.pinning.setting import set_pins, trace_model
 from tf_amp_kit.precision.pinning.targets import resolve
 from tf_amp_kit.precision.request import DEFAULT_LEVEL
 from tf_amp_kit.precision.results import CastsResults
@@ -83,27 +83,18 @@ def pin_float32(
     """
     check_keras_model(model)
     if targets:
-        reasons = resolve(LayerPaths(model), targets)
-        return _with_advice(Pins(model.name, *set_pins(model, reasons, inputs=inputs)))
+        return Pins.of(model, set_pins(model, resolve(LayerPaths(model), targets), inputs=inputs))
     asked = state.current()
     if asked is not None and asked.pins is not None:
-        registry.note_level(model)
-        return asked.pins.apply(model)
+        return asked.pins.apply(model, inputs=inputs)
     traces = trace_model(model, inputs)
     candidates, level = find_candidates(traces[-1]), asked.level if asked else DEFAULT_LEVEL
     reasons = candidates.at_level(level, sensitive=sensitive)
-    outcome = set_pins(
-        model,
-        reasons,
-        before=traces,
-        may_leave=True,
-        is_safe=cannot_harm(traces[-1], reasons),
-        inputs=inputs,
-    )
-    registry.note_level(model)
-    pins = Pins(model.name, *outcome)
-    remarks = (*pins.remarks, *_unpinned(candidates, pins, level))
-    return _with_advice(replace(pins, remarks=remarks))
+    look = not cannot_harm(traces[-1], reasons)
+    outcome = set_pins(model, reasons, is_named=False, look=look, traces=traces, inputs=inputs)
+    pins = Pins.of(model, outcome)
+    registry.note_left(model, [path for path in reasons if path not in pins.paths])
+    return replace(pins, remarks=(*pins.remarks, *_unpinned(candidates, pins, level)))
 
 
 def kept_in_float32(paths: LayerPaths) -> tuple[str, ...]:
@@ -112,15 +103,18 @@ def kept_in_float32(paths: LayerPaths) -> tuple[str, ...]:
     return registry.pinned_paths(paths) + wrappers
 
 
-def missing_pins(trace: ModelTrace, asked: state.AmpState) -> tuple[str, ...]:
+def missing_pins(model: Any, trace: ModelTrace, asked: state.AmpState) -> tuple[str, ...]:
     """Returns the paths of layers that were asked for in float32, and are half.
 
     Args:
-        trace: A trace with `training=True`.
+        model: The model.
+        trace: A trace of it with `training=True`.
         asked: What was asked for.
     """
     if asked.pins is None:
-        return tuple(find_candidates(trace).at_level(asked.level))
+        left = registry.left_in_half(model)
+        wanted = find_candidates(trace).at_level(asked.level)
+        return tuple(path for path in wanted if path not in left)
     half = {facts.path for facts in trace.layers if is_half(facts.compute_dtype)}
     return tuple(path for path in asked.pins.paths if path in half)
 
@@ -132,16 +126,3 @@ def _unpinned(candidates: Candidates, pins: Pins, level: str) -> Iterator[str]:
                 yield f"Left in half: {path} {why}."
     if not pins.pins and not pins.remarks:
         yield f"Nothing to pin at level {level}."
-
-
-def _with_advice(pins: Pins) -> Pins:
-    kinds = {pin.in_files for pin in pins.pins}
-    advice = {
-        files.PACKAGE: "Files keep these pins for `tf_amp_kit.load_model(path)` only: their "
-        "layers are made by code that takes no policy for them.",
-        files.NOWHERE: "Files cannot keep some of these pins: `pins.save(path)` them, and "
-        "`tf_amp_kit.load_model(path, pins=...)`.",
-    }
-    return replace(
-        pins, remarks=(*pins.remarks, *(text for k, text in advice.items() if k in kinds))
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -10,9 +11,8 @@ from typing import Any, Final
 import keras
 
 from tf_amp_kit.errors import PinError
-from tf_amp_kit.precision.pinning import registry
-from tf_amp_kit.precision.pinning.setting import Pin, set_pins
-from tf_amp_kit.precision.pinning.switch import Switch
+from tf_amp_kit.precision.pinning.applying import Outcome, Pin, set_pins
+from tf_amp_kit.precision.pinning.transaction import Transaction
 from tf_amp_kit.tables import render_table, wrapped
 from tf_amp_kit.tracing.paths import LayerPaths
 
@@ -44,7 +44,7 @@ class Pins:
     model_name: str
     pins: tuple[Pin, ...]
     remarks: tuple[str, ...] = ()
-    _switch: Switch | None = field(default=None, repr=False, compare=False)
+    _transaction: Transaction | None = field(default=None, repr=False, compare=False)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -60,52 +60,86 @@ class Pins:
         Raises:
             PinError: If these pins were loaded, and are on no model.
         """
-        if self._switch is None:
+        if self._transaction is None:
             raise PinError(
                 "These pins are on no model. Expected pins that `pin_float32` or `apply` "
                 f"returned. Received: pins of {self.model_name!r}, loaded from a file."
             )
-        self._switch.undo()
-        registry.forget_level(self._switch.model)
+        self._transaction.undo()
 
-    def apply(self, model: keras.Model) -> Pins:
+    def apply(self, model: keras.Model, *, inputs: Any = None) -> Pins:
         """Pins the same layers in another model: a clone, a second build, a loaded one.
 
         Args:
             model: A Keras model with the same paths.
+            inputs: Example inputs, only for a model that does not know its own.
 
         Returns:
             The pins of that model.
 
         Raises:
-            PinError: If a path is missing there, or belongs to another class.
+            PinError: If a path is missing there, or belongs to another class; or
+                as in `pin_float32`.
         """
-        paths = LayerPaths(model)
-        known = dict(paths)
+        known = dict(LayerPaths(model))
         strange = [
-            pin
+            f"{pin.path!r} ({pin.layer_class})"
             for pin in self.pins
-            if pin.path not in known or type(known[pin.path]).__name__ != pin.layer_class
+            if pin.path in known and type(known[pin.path]).__name__ != pin.layer_class
         ]
         if strange:
             raise PinError(
-                "The pins are of another model. Expected layers "
-                f"{', '.join(f'{pin.path!r} ({pin.layer_class})' for pin in strange[:3])}"
+                f"The pins are of another model. Expected layers {', '.join(strange[:3])}"
                 f"{f' and {len(strange) - 3} more' if len(strange) > 3 else ''}. "
-                f"Received: {model.name!r} with {', '.join(map(repr, list(known)[1:9]))}."
+                f"Received: {model.name!r}, which has layers of other classes there."
             )
-        return Pins(model.name, *set_pins(model, {pin.path: pin.reason for pin in self.pins}))
+        reasons = {pin.path: pin.reason for pin in self.pins}
+        return Pins.of(model, set_pins(model, reasons, inputs=inputs))
 
-    def save(self, path: str | Path) -> None:
+    @classmethod
+    def of(cls, model: keras.Model, outcome: Outcome) -> Pins:
+        """Makes the record of what came of setting pins."""
+        return cls(model.name, *outcome)
+
+    @classmethod
+    def parse(cls, pins: Any) -> Pins | None:
+        """Takes pins, the file of some, or None.
+
+        Args:
+            pins: As above.
+
+        Raises:
+            PinError: If it is something else, or the file holds no pins.
+            OSError: If the file cannot be read.
+        """
+        if pins is None or isinstance(pins, Pins):
+            return pins
+        if isinstance(pins, str | os.PathLike):
+            return cls.load(pins)
+        raise PinError(
+            "Unknown pins. Expected what `pin_float32` returned, or the path of a file that its "
+            f"`save` wrote. Received: pins={pins!r}."
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the pins as JSON, keyed by layer path.
 
         Args:
             path: Where to; an existing file is replaced.
         """
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "model_name": self.model_name,
+            "pins": {
+                pin.path: {"layer_class": pin.layer_class, "reason": pin.reason}
+                for pin in self.pins
+            },
+        }
+        Path(path).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | Path) -> Pins:
+    def load(cls, path: str | os.PathLike[str]) -> Pins:
         """Reads what `save` wrote.
 
         Args:
@@ -120,25 +154,22 @@ class Pins:
         """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-            is_ours = (content["format"], content["version"]) == (_FORMAT, _VERSION)
-            pins = tuple(Pin(**pin) for pin in content["pins"]) if is_ours else None
-            name = str(content["model_name"])
-            if not all(isinstance(text, str) for pin in pins or () for text in vars(pin).values()):
-                pins = None
-        except (ValueError, KeyError, TypeError, RecursionError):
-            pins = None
-        if pins is None:
+            if (content["format"], content["version"]) != (_FORMAT, _VERSION):
+                raise ValueError
+            pins = tuple(
+                Pin(path_in, str(pin["layer_class"]), str(pin["reason"]), in_files="")
+                for path_in, pin in content["pins"].items()
+            )
+            return cls(str(content["model_name"]), pins)
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise PinError(
                 f"The file holds no pins. Expected JSON that `Pins.save` wrote, version "
                 f"{_VERSION}. Received: {str(path)!r}."
-            )
-        return cls(name, pins)
+            ) from error
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as dictionaries, lists and strings."""
         return {
-            "format": _FORMAT,
-            "version": _VERSION,
             "model_name": self.model_name,
             "pins": [pin.to_dict() for pin in self.pins],
             "remarks": list(self.remarks),
@@ -148,6 +179,9 @@ class Pins:
         count = f"{len(self.pins)} layer{'' if len(self.pins) == 1 else 's'}"
         parts = [f"Pinned in float32: {count} of {self.model_name!r}"]
         if self.pins:
-            rows = [(pin.path, pin.layer_class, pin.reason, pin.in_files) for pin in self.pins]
+            rows = [
+                (pin.path or "(model)", pin.layer_class, pin.reason, pin.in_files)
+                for pin in self.pins
+            ]
             parts.append(render_table(("Layer", "Class", "Why", "In a file"), rows))
         return "\n\n".join((*parts, *map(wrapped, self.remarks)))

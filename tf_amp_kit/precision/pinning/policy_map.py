@@ -12,6 +12,7 @@ import keras
 
 from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import PinWarning
+from tf_amp_kit.tables import some
 
 __all__ = ["SublayerPins", "pins_are_carried"]
 
@@ -65,7 +66,7 @@ class SublayerPins(keras.dtype_policies.DTypePolicyMap):
     def get_config(self) -> dict[str, Any]:
         """Returns the configuration, and warns that it needs this package."""
         _warn(
-            f"The configuration pins {_some(self.pins)} in float32, which Keras cannot express: "
+            f"The configuration pins {some(self.pins)} in float32, which Keras cannot express: "
             "whoever opens the file needs tf_amp_kit, and `tf_amp_kit.load_model(path)`."
         )
         return {**super().get_config(), "pins": list(self.pins)}
@@ -75,7 +76,7 @@ class SublayerPins(keras.dtype_policies.DTypePolicyMap):
         """Makes the policy; whoever makes the layers has to apply the pins."""
         pins = config.get("pins", ())
         _warn(
-            f"The configuration pins {_some(pins)} in float32, which Keras does not apply. "
+            f"The configuration pins {some(pins)} in float32, which Keras does not apply. "
             "Load a file with `tf_amp_kit.load_model(path)`; on a clone, use `pins.apply(clone)` "
             "of what `pin_float32` returned."
         )
@@ -88,8 +89,3 @@ class SublayerPins(keras.dtype_policies.DTypePolicyMap):
 def _warn(message: str) -> None:
     if not _carried.get():
         warnings.warn(message, PinWarning, stacklevel=stacklevel_of_user())
-
-
-def _some(pins: Iterable[str]) -> str:
-    paths = [repr(path) for path in pins]
-    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")

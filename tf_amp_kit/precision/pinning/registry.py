@@ -1,99 +1,114 @@
-"""Which layers were pinned, how often, and what they were before.
+"""Which layers are pinned, why, and what they were before.
 
 A float32 policy alone does not tell intent. Pins may overlap and be undone in
 any order: a layer goes back when nothing pins it, or what holds it, any more.
+Nothing here keeps a layer or a model alive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import keras
 
 from tf_amp_kit import _keras
-from tf_amp_kit.precision.layer_policies import Change, set_float32, widen_inputs
+from tf_amp_kit.precision.layer_policies import Was, change_back, set_float32, widen_inputs
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
 
-__all__ = ["forget_level", "has_level", "note_level", "pin", "pinned_paths", "unpin"]
-
-# The number of pins on a layer itself.
-_counts: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
-# How to change back what the first pin changed.
-_changes: Final[WeakKeyDictionary[Any, list[Change]]] = WeakKeyDictionary()
-_leveled: Final[WeakSet[Any]] = WeakSet()
+__all__ = ["Claim", "claims", "left_in_half", "note_left", "pin", "pinned_paths", "unpin"]
 
 
-def pin(paths: LayerPaths, path: str) -> list[Any]:
+@dataclass(frozen=True)
+class Claim:
+    """One pin on a layer.
+
+    Attributes:
+        reason: Why it was pinned.
+        is_named: Whether somebody named the layer; else its level pins it, or
+            the configuration that it comes from.
+    """
+
+    reason: str
+    is_named: bool
+
+
+_claims: Final[WeakKeyDictionary[Any, list[Claim]]] = WeakKeyDictionary()
+_before: Final[WeakKeyDictionary[Any, list[Was]]] = WeakKeyDictionary()
+_left: Final[WeakKeyDictionary[Any, frozenset[str]]] = WeakKeyDictionary()
+
+
+def pin(paths: LayerPaths, path: str, claim: Claim) -> list[Any]:
     """Turns a layer to float32, sublayers included.
 
     Args:
         paths: The paths of the model that holds it.
         path: The path of a layer with float32 variables.
+        claim: Why.
 
     Returns:
         The layers and models that changed.
     """
-    layer = paths[path]
-    changes = set_float32(layer)
+    changed = set_float32(paths[path])
     for above, model in paths:
-        changes += widen_inputs(model) if is_below(path, above) else []
-    _counts[layer] = _counts.get(layer, 0) + 1
-    for change in changes:
-        _changes.setdefault(change.layer, []).append(change)
-    return [change.layer for change in changes]
+        changed += widen_inputs(model) if is_below(path, above) else []
+    _claims.setdefault(paths[path], []).append(claim)
+    for layer, was in changed:
+        _before.setdefault(layer, []).append(was)
+    return [layer for layer, _ in changed]
 
 
-def unpin(model: Any, layers: Sequence[Any]) -> list[Any]:
-    """Takes one pin off each of some layers.
+def unpin(model: Any, pinned: Sequence[tuple[Any, Claim]]) -> list[Any]:
+    """Takes pins off, where they still are.
 
     Args:
-        model: The model that holds them.
-        layers: The layers.
+        model: The model that holds the layers.
+        pinned: Layers, each with the pin to take off.
 
     Returns:
         The layers and models that were changed back.
     """
-    for layer in layers:
-        _counts[layer] -= 1
-        if not _counts[layer]:
-            del _counts[layer]
+    for layer, claim in pinned:
+        others = [one for one in _claims.pop(layer, ()) if one is not claim]
+        if others:
+            _claims[layer] = others
     paths = LayerPaths(model)
     still = pinned_paths(paths)
-    changed = []
-    candidates = [sub for one in layers for _, sub in LayerPaths(one)]
+    candidates = [sub for layer, _ in pinned for _, sub in LayerPaths(layer)]
     candidates += [one for _, one in paths if isinstance(one, keras.Model)]
+    changed = []
     for layer in dict.fromkeys(candidates):
         path = paths.of(layer)  # none if it has left the model
-        if layer in _changes and not (path is not None and _is_needed(layer, path, still)):
-            for change in reversed(_changes.pop(layer)):
-                change.undo()
+        if layer in _before and not (path is not None and _is_needed(layer, path, still)):
+            for was in reversed(_before.pop(layer)):
+                change_back(layer, was)
             changed.append(layer)
     return changed
+
+
+def claims(layer: Any) -> tuple[Claim, ...]:
+    """Returns the pins on a layer itself."""
+    return tuple(_claims.get(layer, ()))
+
+
+def pinned_paths(paths: LayerPaths) -> tuple[str, ...]:
+    """Returns the paths of the layers of a model that are pinned as such."""
+    return tuple(path for path, layer in paths if layer in _claims)
+
+
+def note_left(model: Any, left: Iterable[str]) -> None:
+    """Remembers which layers a model's level left in half, because it had to."""
+    _left[model] = frozenset(left)
+
+
+def left_in_half(model: Any) -> frozenset[str]:
+    """Returns the paths of what a model's level had to leave in half."""
+    return _left.get(model, frozenset())
 
 
 def _is_needed(layer: Any, path: str, still: Sequence[str]) -> bool:
     """Tells whether a pin is on a layer or around it, or in a model that takes float32."""
     is_graph = _keras.is_functional(layer)
     return any(is_below(path, pin) or (is_graph and is_below(pin, path)) for pin in still)
-
-
-def pinned_paths(paths: LayerPaths) -> tuple[str, ...]:
-    """Returns the paths of the layers of a model that are pinned as such."""
-    return tuple(path for path, layer in paths if layer in _counts)
-
-
-def note_level(model: Any) -> None:
-    """Remembers that a model got the pins of its level."""
-    _leveled.add(model)
-
-
-def forget_level(model: Any) -> None:
-    """Forgets it again."""
-    _leveled.discard(model)
-
-
-def has_level(model: Any) -> bool:
-    """Tells whether a model got the pins of its level."""
-    return model in _leveled

@@ -12,7 +12,8 @@ import keras
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import PinError
 from tf_amp_kit.precision.pinning.candidates import topmost
-from tf_amp_kit.tracing.paths import LayerPaths, is_below
+from tf_amp_kit.tables import some
+from tf_amp_kit.tracing.paths import ROOT, LayerPaths, is_below
 
 __all__ = ["resolve"]
 
@@ -54,7 +55,7 @@ def _held(paths: LayerPaths, reasons: dict[str, str]) -> Iterator[tuple[str, str
     """Means the layers of a graph model for the model: its own policy does nothing."""
     graphs = {path for path, layer in paths if _keras.is_functional(layer)}
     for wanted, reason in reasons.items():
-        if wanted not in graphs and wanted:
+        if wanted not in graphs:
             yield wanted, reason
         else:
             yield from (
@@ -66,6 +67,7 @@ def _held(paths: LayerPaths, reasons: dict[str, str]) -> Iterator[tuple[str, str
 
 def _matching(paths: LayerPaths, target: Any) -> Iterator[tuple[str, str]]:
     layers = [(path, layer) for path, layer in paths if path]
+    root = paths[ROOT]
     if isinstance(target, str) and target in dict(layers):
         yield target, "named"
     elif isinstance(target, str):
@@ -77,6 +79,8 @@ def _matching(paths: LayerPaths, target: Any) -> Iterator[tuple[str, str]]:
         for path, layer in layers:
             if isinstance(layer, target):
                 yield path, f"is a {target.__name__}"
+        if type(root) is target:
+            yield ROOT, f"is a {target.__name__}"
     elif isinstance(target, keras.layers.Layer):
         path_of = paths.of(target)
         if path_of is not None:
@@ -98,9 +102,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _nothing(paths: LayerPaths, target: Any) -> str:
     if isinstance(target, str):
         known = [path for path, _ in paths if path]
-        near = difflib.get_close_matches(target, known, cutoff=0.4) or known[:3]
-        hint = f"Near misses: {', '.join(map(repr, near))}. " if near else ""
-        return f"No layer matches the pattern {target!r}. {hint}".rstrip()
+        near = difflib.get_close_matches(target, known, cutoff=0.4)
+        hint = f"Near misses: {some(near)}." if near else f"The model has {some(known)}."
+        return f"No layer matches the pattern {target!r}. {hint}"
     if isinstance(target, type):
         names = sorted({type(layer).__name__ for path, layer in paths if path})
         return f"The model has no layer of class {target.__name__}. It has {', '.join(names)}."

@@ -1,4 +1,4 @@
-"""How pins get into files: found out by rebuilding a layer from its configuration.
+"""How pins get into configurations, and so into files: found out by a rebuild.
 
 Keras writes a configuration for each layer that a Functional or Sequential model
 holds. A pinned layer among them writes its own policy. For layers that such an
@@ -12,23 +12,24 @@ owner makes in its constructor or in `build`, the ways are tried in this order:
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import keras
 
 from tf_amp_kit import _keras
 from tf_amp_kit.precision.layer_policies import policy_scope
+from tf_amp_kit.precision.live_objects import LiveObjects
 from tf_amp_kit.precision.pinning.policy_map import SublayerPins, pins_are_carried
 from tf_amp_kit.precision.pinning.registry import pinned_paths
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
 from tf_amp_kit.tracing.reading import is_custom
 from tf_amp_kit.tracing.state import undisturbed
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
-__all__ = ["NOWHERE", "PACKAGE", "PLAIN", "WHOLE", "owner_of", "settle", "unsettle"]
+__all__ = ["NOWHERE", "PACKAGE", "PLAIN", "WHOLE", "Verdict", "drop", "keep", "owner_of"]
 
 #: Where a pin is kept: any Keras reads it, only this package does, nobody does.
 PLAIN: Final = "plain Keras"
@@ -43,16 +44,17 @@ _ITSELF: Final = ""
 # The policies of owners before theirs had to tell of pins below them.
 _bases: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 
-# What rebuilding a layer raises if its class does not support it.
-_REBUILDING_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+
+class Verdict(NamedTuple):
+    """Where the configuration of an owner keeps its pins.
+
+    Attributes:
+        where: `PLAIN`, `PACKAGE`, `NOWHERE` or `WHOLE`.
+        why: What keeps it from keeping them, if it does not.
+    """
+
+    where: str
+    why: str = ""
 
 
 def owner_of(paths: LayerPaths, path: str) -> str:
@@ -69,41 +71,41 @@ def owner_of(paths: LayerPaths, path: str) -> str:
     return next(above for above in (*around, path) if not _keras.writes_its_layers(paths[above]))
 
 
-def unsettle(owner: Any) -> None:
-    """Takes back what `settle` did to a policy."""
+def drop(owner: Any) -> None:
+    """Takes back what `keep` did to the policy of an owner."""
     if owner in _bases:
         _keras.replace_policy(owner, _bases.pop(owner))
 
 
-def settle(owner: Any, made_under: Any) -> str:
+def keep(owner: Any, made_under: Any) -> Verdict:
     """Gives the pins of a layer, and of what it holds, a place in its configuration.
 
     Args:
-        owner: A layer or model that is no graph model; not settled.
+        owner: A layer or model that is no graph model; nothing is kept there yet.
         made_under: The global policy that it is made under again, when loaded.
 
     Returns:
-        `PLAIN`, `PACKAGE`, `NOWHERE` or `WHOLE`.
+        Where they are kept now.
     """
     pinned = list(pinned_paths(LayerPaths(owner)))
     if not pinned or _survive(owner, pinned, made_under):
-        return PLAIN
+        return Verdict(PLAIN)
     base = owner.dtype_policy
     _bases[owner] = base
     if not isinstance(owner, keras.Model):
         _keras.replace_policy(owner, _policy_map(owner, base, pinned))
         if _survive(owner, pinned, made_under):
-            return PLAIN
+            return Verdict(PLAIN)
     if not is_custom(owner) and _ITSELF not in pinned:
-        unsettle(owner)
-        return WHOLE
+        drop(owner)
+        return Verdict(WHOLE)
     carrying = SublayerPins(_default(base), dict(base) if _is_map(base) else None, pinned)
     _keras.replace_policy(owner, carrying)
-    twin = _rebuilt(owner, made_under)
+    twin, why = _rebuilt(owner, made_under)
     if isinstance(getattr(twin, "dtype_policy", None), SublayerPins):
-        return PACKAGE
-    unsettle(owner)
-    return NOWHERE
+        return Verdict(PACKAGE)
+    drop(owner)
+    return Verdict(NOWHERE, why or "its configuration holds no dtype policy")
 
 
 def _policy_map(owner: Any, base: Any, pinned: Sequence[str]) -> Any:
@@ -136,7 +138,7 @@ def _default(policy: Any) -> Any:
 
 def _survive(owner: Any, pinned: Sequence[str], made_under: Any) -> bool:
     """Tells whether a rebuilt twin computes everywhere in the dtypes of the original."""
-    twin = _rebuilt(owner, made_under)
+    twin, _ = _rebuilt(owner, made_under)
     if twin is None:
         return False
     found, wanted = _dtypes(twin), _dtypes(owner)
@@ -150,24 +152,26 @@ def _dtypes(owner: Any) -> dict[str, str]:
     return {path: one.compute_dtype for path, one in layers if not _keras.is_functional(one)}
 
 
-def _rebuilt(owner: Any, made_under: Any) -> Any:
-    """Makes a layer anew from its configuration, as loading does; None if it cannot be."""
+def _rebuilt(owner: Any, made_under: Any) -> tuple[Any, str]:
+    """Makes a layer anew from its configuration, as loading does; or tells why not."""
     paths = LayerPaths(owner)
-    classes = {type(layer).__name__: type(layer) for _, layer in paths if is_custom(layer)}
+    live = LiveObjects(paths)
     with (
         undisturbed(paths),
         _keras.names_of_another_process(),
         pins_are_carried(),
         _keras.unsafe_deserialization(),
-        keras.saving.custom_object_scope(classes),
         policy_scope(made_under),
-        contextlib.suppress(*_REBUILDING_ERRORS),
     ):
-        twin = type(owner).from_config(owner.get_config())
-        build_config = owner.get_build_config()
-        if build_config and not isinstance(owner, keras.Model):
-            twin.build_from_config(build_config)
-        # A class without a `get_config` of its own may be unable to say it again.
-        twin.get_config()
-        return twin
-    return None
+        try:
+            config = live.without_lambdas(owner.get_config())
+            with keras.saving.custom_object_scope(live.by_name):
+                twin = type(owner).from_config(config)
+                build_config = owner.get_build_config()
+                if build_config and not isinstance(owner, keras.Model):
+                    twin.build_from_config(build_config)
+            # A class without a `get_config` of its own may be unable to say it again.
+            twin.get_config()
+        except USER_CODE_ERRORS as error:
+            return None, f"it cannot be made from it again ({type(error).__name__})"
+        return twin, ""
