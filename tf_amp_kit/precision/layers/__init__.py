@@ -12,7 +12,7 @@ Example:
 >>> import tf_amp_kit as amp
 >>> with amp.amp_scope("fp16"):
 ...     model = keras.Sequential(
-...         [keras.Input((4,)), keras.layers.Dense(8), amp.layers.Softmax()]
+...         [keras.Input((4,)), keras.layers.Dense(8, name="dense"), amp.layers.Softmax()]
 ...     )
 >>> [(layer.name, layer.compute_dtype) for layer in model.layers]
 [('dense', 'float16'), ('softmax', 'float32')]

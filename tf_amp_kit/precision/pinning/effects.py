@@ -11,6 +11,7 @@ from typing import Any
 from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import AmpError, PinWarning
 from tf_amp_kit.formats import is_half
+from tf_amp_kit.tracing.heads import ancestors
 from tf_amp_kit.tracing.inputs import accepts_training
 from tf_amp_kit.tracing.model_graph import trace_modes
 from tf_amp_kit.tracing.model_trace import ModelTrace
@@ -155,18 +156,14 @@ def _feeding(trace: ModelTrace, op: Operation, pinned: Collection[str]) -> list[
     """Returns the pins whose results reach an operation, through no other layer."""
     own = trace.host(op)
     found: dict[str, None] = {}
-    pending, seen = list(op.inputs), set[int]()
-    while pending:
-        key = pending.pop()
-        producer = trace.producers.get(key)
-        if key in seen or producer is None:
-            continue
-        seen.add(key)
+
+    def is_own(producer: Operation) -> bool:
         host = trace.host(producer)
         pins = [one for one in pinned if host is not None and is_below(host.path, one)]
-        found |= dict.fromkeys(pins)
-        if not pins and host == own:
-            pending.extend(producer.inputs)
+        found.update(dict.fromkeys(pins))
+        return not pins and host == own
+
+    ancestors(trace, op.inputs, through=is_own)
     return list(found)
 
 

@@ -33,15 +33,16 @@ def pin_float32(
 ) -> Pins:
     """Keeps layers of a built or loaded model in float32, without rebuilding it.
 
-    Call it once after a half-precision model is built, before it trains. Without
-    targets it pins what `enable_amp` was told: its `pins`, else what its level
-    says, O1 if there is none. O2
-    pins the head of each output: the last layer with weights before it and all
-    that runs after that, sigmoids and softmaxes whose gradient would vanish, and
-    layers that add a loss in half precision, which `fit` refuses. O1 pins in
-    addition what a trace shows to run sensitive operations in half precision, and
-    what scales raw inputs. A layer is left in half if its float32 result would
-    make code around it fail, or a matrix product run in float32; `remarks` say so.
+    Call it after a half-precision model is built, before it trains. Without targets
+    it pins what `enable_amp` was told: its `pins`, else what its level says, O1 if
+    there is none. O2 pins the head of each output: the last layers with weights
+    before it and all that runs after them, sigmoids and softmaxes whose gradient
+    would vanish, and layers that add a loss in half precision, which `fit` refuses.
+    O1 pins in addition what a trace shows to run sensitive operations in half
+    precision, and what scales raw inputs. A layer is left in half if its float32
+    result would make code around it fail, or a matrix product run in float32; the
+    `remarks` say so. A second call answers for what the first one pinned, and for
+    pins that came with a file.
 
     Sublayers follow. Weights, optimizer and compiled losses stay. The next `fit`,
     `evaluate` or `predict` traces anew; a `tf.function` of your own, or a model
@@ -53,7 +54,8 @@ def pin_float32(
             shows them, or patterns: regular expressions that have to match whole
             layer paths, `"encoder/.*"`. With targets, only these are pinned; a
             second call adds to the first.
-        sensitive: Whether O1 pins sensitive layers too; False pins as O2 does.
+        sensitive: Without targets: whether O1 pins sensitive layers too. False
+            pins as O2 does.
         inputs: Example inputs, only for a model that does not know its own.
 
     Returns:
@@ -72,10 +74,11 @@ def pin_float32(
     ...         keras.Input((4,)),
     ...         keras.layers.Dense(8, name="body", dtype="mixed_bfloat16"),
     ...         keras.layers.Dense(1, activation="sigmoid", name="head", dtype="mixed_bfloat16"),
-    ...     ]
+    ...     ],
+    ...     name="net",
     ... )
     >>> print(pin_float32(model))
-    Pinned in float32: 1 layer of 'sequential'
+    Pinned in float32: 1 layer of 'net'
     <BLANKLINE>
     Layer  Class  Why                   In a file
     -----------------------------------------------
