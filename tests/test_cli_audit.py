@@ -8,6 +8,8 @@ import traceback
 import keras
 import pytest
 
+import tf_amp_kit
+from tests.precision.pinning.models import net
 from tf_amp_kit import cli, current_amp
 
 NETWORK = """
@@ -211,3 +213,14 @@ def test_a_process_says_in_one_line_what_is_wrong(tmp_path):
         "tf-amp-kit: error: There is no such file. Expected a .keras file or "
         "package.module:builder. Received: 'absent.keras'.\n"
     )
+
+
+def test_a_file_is_opened_with_its_pins(tmp_path, capsys):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = net()
+    tf_amp_kit.pin_float32(model)
+    with pytest.warns(tf_amp_kit.errors.PinWarning):
+        model.save(tmp_path / "model.keras")
+    keras.config.set_dtype_policy("float32")
+    assert cli.main(["audit", str(tmp_path / "model.keras")]) == 0
+    assert "float32 (pinned)" in capsys.readouterr().out

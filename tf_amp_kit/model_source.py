@@ -22,6 +22,7 @@ from typing import Any, Final
 import keras
 
 from tf_amp_kit.errors import LoadError
+from tf_amp_kit.precision.conversion.loading import load_model
 
 __all__ = ["current_directory_importable", "load_source"]
 
@@ -81,7 +82,7 @@ def _load_file(path: Path) -> keras.Model:
             f"this one has no table of contents. Received: {str(path)!r}. Save or copy it again."
         )
     try:
-        model = keras.saving.load_model(path, safe_mode=True)
+        model = load_model(path)
     except (AttributeError, LookupError, OSError, TypeError, ValueError, zipfile.BadZipFile) as e:
         raise LoadError(_why_not_loaded(path, str(e))) from e
     if not isinstance(model, keras.Model):
