@@ -18,11 +18,7 @@ _registered = keras.saving.register_keras_serializable("tf_amp_kit")
 
 
 class _AlongAxis(CastsResults, keras.layers.Layer):
-    """What the layers here share: an axis, float32 inside, and arguments in files.
-
-    Without `compute_output_shape`, Keras learns shape and dtype of the result
-    from a trace of `call`: both are what really comes back.
-    """
+    """What the layers here share: an axis, float32 inside, and arguments in files."""
 
     function: ClassVar[Any]
 
@@ -39,6 +35,14 @@ class _AlongAxis(CastsResults, keras.layers.Layer):
         """Computes in float32, and gives the result in the dtype asked for."""
         wide = cast_floats(inputs, FLOAT32)  # TimeDistributed calls `call` itself
         return cast_floats(self.function(wide, **self._arguments()), self._results.dtype)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Returns the shape that a trace gives; layers around this one ask for it."""
+        return self.compute_output_spec(keras.KerasTensor(input_shape, FLOAT32)).shape
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns shape and dtype from a trace: both are what really comes back."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments, as Keras's files keep them."""
