@@ -87,6 +87,90 @@ def test_weights_spared_from_decay_stay_spared() -> None:
     assert first == second
 
 
+def an_optimizer(name: str) -> Any:
+    """An optimizer with all the state that its class can have."""
+    made: Any = getattr(keras.optimizers, name)
+    if name == "SGD":
+        return made(0.01, momentum=0.9, use_ema=True, gradient_accumulation_steps=3)
+    if name == "RMSprop":
+        return made(0.01, momentum=0.9, centered=True)
+    if name == "Adam":
+        return made(0.01, amsgrad=True)
+    if name == "MultiOptimizer":
+        biases = {".*bias": keras.optimizers.Nadam(0.01)}
+        return made(keras.optimizers.OptimizerMap(keras.optimizers.Adafactor(0.01), biases))
+    return made(0.01)
+
+
+# Keras 3.10 asks TensorFlow's variables for a path there, and cannot train with it.
+BROKEN = {"Muon"} if keras.__version__.startswith("3.10.") else set()
+OPTIMIZERS = [
+    name
+    for name, one in vars(keras.optimizers).items()
+    if isinstance(one, type)
+    and issubclass(one, keras.optimizers.Optimizer)
+    and name not in {"Optimizer", "LossScaleOptimizer", *BROKEN}
+]
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_goes_on_as_if_nothing_had_been_converted(name: str, policy: str) -> None:
+    model = trained(functional, policy, optimizer=an_optimizer(name))
+    there, back = ("fp16", "fp32") if policy == "float32" else ("fp32", "fp16")
+    twin = amp.convert_model(amp.convert_model(model, there), back)
+    for _ in range(2):
+        first, second = stepped(model, twin)
+    assert first == second
+
+
+class Forgetful(keras.optimizers.SGD):
+    """Has a state that its config does not tell of."""
+
+    has_more = False
+
+    def build(self, variables: Any) -> None:
+        super().build(variables)
+        if self.has_more:
+            self.more = self.add_variable((2,), name="more")
+
+
+def test_a_state_that_does_not_fit_is_left_with_a_warning() -> None:
+    optimizer = Forgetful(0.1)
+    optimizer.has_more = True
+    model = trained(functional, "float32", optimizer=optimizer)
+    message = (
+        "The config of Forgetful makes an optimizer with other variables: the optimizer's state "
+        "is not taken over. Expected {"
+    )
+    with pytest.warns(ConversionWarning, match=re.escape(message)):
+        twin = amp.convert_model(model, "bf16")
+    assert int(twin.optimizer.iterations.numpy()) == 0
+
+
+class Registry:
+    """What `held_by` does not look into."""
+
+    def __init__(self, *variables: Any) -> None:
+        self.variables = variables
+
+
+class Counting(keras.optimizers.SGD):
+    def build(self, variables: Any) -> None:
+        super().build(variables)
+        self.registry = Registry(self.add_variable((), name="count"))
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        self.assign_add(self.registry.variables[0], 1)
+
+
+def test_a_state_that_hangs_on_no_attribute_goes_on() -> None:
+    model = trained(functional, "float32", optimizer=Counting(0.1))
+    twin = amp.convert_model(model, "fp16")
+    (count,) = twin.optimizer.inner_optimizer.registry.variables
+    assert float(count.numpy()) == 2 * len(model.trainable_variables)
+
+
 def test_a_model_compiled_and_never_trained_stays_so() -> None:
     model = functional()
     model.compile("adam", "mse")

@@ -11,7 +11,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import ConversionError, ConversionWarning
 from tf_amp_kit.precision.conversion.policies import PolicyChange
-from tf_amp_kit.precision.conversion.state import LayerPair, copy_values
+from tf_amp_kit.precision.conversion.state import LayerPair, copy_values, optimizer_states
 from tf_amp_kit.precision.conversion.twin import CONFIG_ERRORS
 from tf_amp_kit.precision.live_objects import LiveObjects
 from tf_amp_kit.tracing.paths import LayerPaths
@@ -88,10 +88,20 @@ def _copy_optimizer(old: Any, new: Any, twins: dict[int, Any]) -> None:
     if spared:
         new_inner.exclude_from_weight_decay(var_list=[twins[id(one)] for one in spared])
     new.build([twins[id(one)] for one in variables])
-    if type(old) is type(new):
-        copy_values(old.variables, new.variables)
-    else:
-        copy_values(inner.variables, new_inner.variables)
+    pair = (old, new) if type(old) is type(new) else (inner, new_inner)
+    states, new_states = map(optimizer_states, pair)
+    if _shapes(states) != _shapes(new_states):
+        _warn(
+            f"The config of {type(inner).__name__} makes an optimizer with other variables: the "
+            f"optimizer's state is not taken over. Expected {_shapes(states)}. "
+            f"Received: {_shapes(new_states)}."
+        )
+        return
+    copy_values(list(states.values()), [new_states[place] for place in states])
+
+
+def _shapes(states: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {place: tuple(variable.shape) for place, variable in states.items()}
 
 
 def _new_metrics(given: Any, live: LiveObjects) -> Any:
