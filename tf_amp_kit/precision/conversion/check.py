@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import keras
-import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.callers import stacklevel_of_user
-from tf_amp_kit.errors import AmpError, ConversionError, ConversionWarning
+from tf_amp_kit.errors import ConversionError, ConversionWarning
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.precision.conversion.policies import PolicyChange
 from tf_amp_kit.precision.conversion.state import LayerPair
@@ -19,22 +18,11 @@ from tf_amp_kit.tracing.model_graph import trace_modes
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.records import Operation
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["settle_policies", "warn_of_half_code"]
 
 _EXAMPLES: Final = 3
-
-# What tracing raises where user code cannot run on what it is traced with.
-_TRACE_ERRORS: Final = (
-    AmpError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    tf.errors.OpError,
-)
 
 
 def settle_policies(pairs: list[LayerPair], twin_paths: LayerPaths, change: PolicyChange) -> None:
@@ -73,7 +61,7 @@ def warn_of_half_code(twin: keras.Model) -> None:
     """
     try:
         (trace,) = trace_modes(twin, modes=[False])
-    except _TRACE_ERRORS:
+    except USER_CODE_ERRORS:
         return
     found = list(dict.fromkeys(_half_origins(trace)))
     if found:

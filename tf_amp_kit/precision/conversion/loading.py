@@ -13,6 +13,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import ConversionWarning, LoadError
 from tf_amp_kit.formats import parse_precision
+from tf_amp_kit.precision.conversion.compiling import inner_optimizer_of, scales_loss
 from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
 from tf_amp_kit.precision.conversion.files import SavedModel, read_saved, weights_file
 from tf_amp_kit.precision.layer_policies import policy_scope
@@ -115,7 +116,7 @@ def _loaded(path: str, saved: SavedModel, compile: bool, safe_mode: bool) -> ker
     if saved.scales is False and saved.compile_config:
         model.compile_from_config({**saved.compile_config, "auto_scale_loss": False})
         model.load_weights(weights_file(path))
-    if saved.scales != _scales(model):
+    if saved.scales != scales_loss(getattr(model, "optimizer", None)):
         raise LoadError(
             "The file's optimizer scales the loss, and the model that Keras makes of the file "
             f"does not. Received: {path!r} with the policy {model.dtype_policy.name!r}. "
@@ -125,14 +126,8 @@ def _loaded(path: str, saved: SavedModel, compile: bool, safe_mode: bool) -> ker
     return model
 
 
-def _scales(model: Any) -> bool:
-    optimizer = getattr(model, "optimizer", None)
-    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-
-
 def _has_slots(model: Any) -> bool:
-    optimizer = model.optimizer
-    return bool(_keras.trainable_variables_of(getattr(optimizer, "inner_optimizer", optimizer)))
+    return bool(_keras.trainable_variables_of(inner_optimizer_of(model.optimizer)))
 
 
 def _opened(pins: Any) -> Any:
