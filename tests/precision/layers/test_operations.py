@@ -249,6 +249,29 @@ def test_an_unknown_output_is_refused() -> None:
         amp.float32_op(output="half")
 
 
+def generator(x: Any) -> Any:
+    yield x
+
+
+async def coroutine(x: Any) -> Any:
+    return x
+
+
+async def async_generator(x: Any) -> Any:
+    yield x
+
+
+@pytest.mark.parametrize("function", [generator, coroutine, async_generator])
+def test_what_runs_after_the_stretch_is_refused(function: Any) -> None:
+    message = (
+        "A generator or coroutine runs when the stretch is over. Expected a function that "
+        f"returns its results. Received: function={function!r}. "
+        "Decorate what it calls, or return a list."
+    )
+    with pytest.raises(amp.errors.LayerError, match=re.escape(message)):
+        amp.float32_op(function)
+
+
 def test_a_layer_is_refused() -> None:
     layer = keras.layers.Dense(2, dtype="mixed_float16", name="head")
     message = f"Expected a function. Received: function={layer!r}. For a layer use Float32(layer)."

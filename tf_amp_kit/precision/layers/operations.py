@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -75,8 +76,8 @@ def float32_op(function: Any = None, *, output: str = COMPUTE) -> Any:
         which may be kept, entered again inside itself, and shared by threads.
 
     Raises:
-        LayerError: If `output` is unknown, or `function` is none. A layer is
-            refused too: it computes as its own policy says.
+        LayerError: If `output` is unknown, or `function` is none: a layer
+            computes as its own policy says, and a generator or coroutine later.
 
     Example:
 
@@ -123,11 +124,7 @@ class Float32Op:
 
     def __call__(self, function: _Function) -> _Function:
         """Returns the function with its arguments raised and its results back."""
-        if not callable(function) or isinstance(function, keras.layers.Layer):
-            raise LayerError(
-                "Only functions can be decorated. Expected a function. "
-                f"Received: function={function!r}. For a layer use Float32(layer)."
-            )
+        _check(function)
 
         @functools.wraps(function)
         def in_float32(*args: Any, **kwargs: Any) -> Any:
@@ -189,6 +186,25 @@ class Float32Stretch:
                 "A stretch of float32 ends with its block. Expected `up` and `back` inside of "
                 "`with float32_op() as stretch:`. Received: a call after it."
             )
+
+
+def _check(function: Any) -> None:
+    if not callable(function) or isinstance(function, keras.layers.Layer):
+        raise LayerError(
+            "Only functions can be decorated. Expected a function. "
+            f"Received: function={function!r}. For a layer use Float32(layer)."
+        )
+    runs_later = (
+        inspect.isgeneratorfunction,
+        inspect.iscoroutinefunction,
+        inspect.isasyncgenfunction,
+    )
+    if any(does(function) for does in runs_later):
+        raise LayerError(
+            "A generator or coroutine runs when the stretch is over. Expected a function that "
+            f"returns its results. Received: function={function!r}. "
+            "Decorate what it calls, or return a list."
+        )
 
 
 # Of each thread by itself, and not on the contexts: replicas of a distributed
