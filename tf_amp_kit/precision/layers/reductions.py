@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import keras
 
 from tf_amp_kit.precision.layers.casting import cast_floats
+from tf_amp_kit.precision.layers.regularizers import with_wide_regularizer
 from tf_amp_kit.precision.results import FLOAT32, CastsResults, Results
 
 __all__ = ["CumSum", "LogSoftmax", "LogSumExp", "Mean", "Norm", "Sum", "Variance"]
@@ -24,7 +25,7 @@ class _AlongAxis(CastsResults, keras.layers.Layer):
 
     def __init__(self, axis: Any, output: str, dtype: Any, **kwargs: Any) -> None:
         results = Results.parse(output, dtype)
-        super().__init__(dtype=FLOAT32, **kwargs)
+        super().__init__(dtype=FLOAT32, **with_wide_regularizer(kwargs))
         self._results = results
         self.axis = axis
 
