@@ -106,11 +106,13 @@ def _loaded(path: str, saved: SavedModel, compile: bool, safe_mode: bool) -> ker
     )
     if compile and saved.has_h5_slots and not _has_slots(model):
         warnings.warn(
-            "Keras loads no optimizer state from this .h5 file: training would go on with fresh "
+            "Keras loads no optimizer state from this .h5 file: training goes on with fresh "
             f"slots and the step count 0. Received: {path!r}. Save the model as a .keras file.",
             ConversionWarning,
             stacklevel=stacklevel_of_user(),
         )
+        # Keras builds the optimizer for no variables at all, and `fit` fails.
+        model.compile_from_config(model.get_compile_config())
     if not compile or saved.scales is None:
         return model
     if saved.scales is False and saved.compile_config:
