@@ -279,6 +279,43 @@ def test_an_inner_model_that_is_compiled_stays_so() -> None:
     assert optimizer_bits(twin.optimizer) == optimizer_bits(inner.optimizer)
 
 
+class AddsALoss(keras.layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        self.add_loss(keras.ops.sum(inputs))
+        return inputs
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (lambda: keras.layers.Dense(2, activity_regularizer="l2", name="x"), "layer 'x'"),
+        (lambda: AddsALoss(name="x"), f"layer 'x' ({__file__}:"),
+    ],
+)
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_twin_whose_fit_would_refuse_a_half_loss_is_warned_about(
+    make: Any, place: str, precision: str
+) -> None:
+    model = keras.Sequential([keras.Input((4,)), make(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    message = f"`fit` will raise TypeError: losses are added in half in 1 place: {place}"
+    with pytest.warns(ConversionWarning, match=re.escape(message)) as caught:
+        twin = amp.convert_model(model, precision)
+    assert caught[0].filename == __file__
+    with pytest.raises(TypeError, match="float32"):
+        twin.fit(np.ones((2, 4)), np.ones((2, 1)), verbose=0)
+    amp.pin_float32(twin, "x")
+    twin.fit(np.ones((2, 4)), np.ones((2, 1)), verbose=0)
+
+
+def test_a_loss_in_float32_is_no_reason_to_warn() -> None:
+    wide = amp.layers.Float32(keras.layers.Dense(2, activity_regularizer="l2"))
+    model = keras.Sequential([keras.Input((4,)), wide, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    twin = amp.convert_model(model, "bf16")
+    twin.fit(np.ones((2, 4)), np.ones((2, 1)), verbose=0)
+
+
 class WithOwnCompile(keras.Model):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

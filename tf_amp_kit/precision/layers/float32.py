@@ -53,7 +53,8 @@ class Float32(CastsResults, keras.layers.Wrapper, _keras.dropout_cell_class()): 
     avoid that. A bidirectional RNN is wrapped whole: `Float32(Bidirectional(layer))`.
 
     The wrapped layer, with all its sublayers, has the float32 policy from then
-    on, also where else it is used. Setting `dtype_policy` on the wrapper only
+    on, also where else it is used; and that it is used twice is in no file, as
+    with Keras's own wrappers. Setting `dtype_policy` on the wrapper only
     changes what its results come back to.
 
     Args:
