@@ -33,11 +33,13 @@ _BOOKKEEPING_ATTRIBUTES: Final = frozenset(
 )
 
 
-def is_bookkeeping(attribute: str) -> bool:
-    """Tells whether an attribute of a layer only repeats what hangs elsewhere.
+def is_bookkeeping(owner: Any, attribute: str) -> bool:
+    """Tells whether an attribute of a layer or optimizer only repeats what hangs elsewhere.
 
     The names are private ones of Keras, and `_self_` begins TensorFlow's own.
     """
+    if isinstance(owner, keras.optimizers.Optimizer) and attribute == "_variables":
+        return True
     return attribute in _BOOKKEEPING_ATTRIBUTES or attribute.startswith("_self_")
 
 

@@ -29,19 +29,9 @@ from tf_amp_kit.tracing.reading import (
 from tf_amp_kit.tracing.recorder import Recorder
 from tf_amp_kit.tracing.records import Conflict, LayerFacts
 from tf_amp_kit.tracing.state import undisturbed, variables_restored
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["trace_modes"]
-
-# What tracing raises where Python code needs a value that only a run has, and
-# what user code may make of it.
-_TRACE_ERRORS = (
-    *conflicts.POSSIBLE_ERRORS,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-)
 
 
 @dataclass
@@ -115,7 +105,7 @@ def _observe(
         try:
             with undisturbed(paths):
                 return _trace(model, paths, specs, training)
-        except _TRACE_ERRORS as error:
+        except USER_CODE_ERRORS as error:  # its Python needs a value that only a run has
             reasons.append(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
     # The last word on an error is the eager run's: it has the user's traceback.
     with undisturbed(paths):

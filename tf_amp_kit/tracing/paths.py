@@ -155,7 +155,8 @@ def held_by(layer: Any) -> Iterator[tuple[str, Any]]:
     """Yields what hangs on a layer, and all that containers among it hold.
 
     Args:
-        layer: A layer. What Keras keeps for its own bookkeeping is left out.
+        layer: A layer, or an optimizer. What Keras keeps for its own bookkeeping
+            is left out.
 
     Yields:
         Pairs of a place, `blocks/0` for example, and a value; containers come
@@ -166,7 +167,7 @@ def held_by(layer: Any) -> Iterator[tuple[str, Any]]:
     pending = [
         (name.lstrip("_"), value)
         for name, value in reversed(attributes)
-        if not _keras.is_bookkeeping(name)
+        if not _keras.is_bookkeeping(layer, name)
     ]
     while pending:
         place, value = pending.pop()

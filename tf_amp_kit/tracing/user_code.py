@@ -1,4 +1,4 @@
-"""What running code of a user's own may raise, on inputs that nobody checked."""
+"""What code that users wrote may raise when it is called out of its usual run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import tensorflow as tf
 
 __all__ = ["USER_CODE_ERRORS"]
 
-#: Errors of code that is run to look at it. Others are no business of the code's:
-#: an interrupt, or memory that is used up.
+#: What a model's own code raises where it is traced, rebuilt or asked for its
+#: config, and was not written for that. Whoever catches these has another way
+#: on, or names whose code it was: by themselves they are no fault of anybody.
+#: Left out are those that no code of a layer means: of memory, of the system,
+#: of imports and of names, and what stops a program.
 USER_CODE_ERRORS: Final = (
     ArithmeticError,
     AssertionError,
     AttributeError,
     LookupError,
-    NotImplementedError,
-    RuntimeError,
+    RuntimeError,  # NotImplementedError among them
     TypeError,
     ValueError,
     tf.errors.OpError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -85,6 +86,98 @@ def test_weights_spared_from_decay_stay_spared() -> None:
     model = trained(functional, "float32", optimizer=optimizer)
     first, second = stepped(model, amp.to_float32(amp.convert_model(model, "bf16")))
     assert first == second
+
+
+def an_optimizer(name: str) -> Any:
+    """An optimizer with all the state that its class can have."""
+    made: Any = getattr(keras.optimizers, name)
+    if name == "SGD":
+        return made(0.01, momentum=0.9, use_ema=True, gradient_accumulation_steps=3)
+    if name == "RMSprop":
+        return made(0.01, momentum=0.9, centered=True)
+    if name == "Adam":
+        return made(0.01, amsgrad=True)
+    if name == "MultiOptimizer":
+        biases = {".*bias": keras.optimizers.Nadam(0.01)}
+        return made(keras.optimizers.OptimizerMap(keras.optimizers.Adafactor(0.01), biases))
+    return made(0.01)
+
+
+# Keras 3.10 asks TensorFlow's variables for a path there, and cannot train with it.
+BROKEN = {"Muon"} if keras.__version__.startswith("3.10.") else set()
+OPTIMIZERS = [
+    name
+    for name, one in vars(keras.optimizers).items()
+    if isinstance(one, type)
+    and issubclass(one, keras.optimizers.Optimizer)
+    and name not in {"Optimizer", "LossScaleOptimizer", *BROKEN}
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "steps"),
+    [
+        ("float32", ["fp16", "fp32"]),
+        ("mixed_float16", ["fp32", "fp16"]),
+        ("mixed_float16", ["fp16"]),
+    ],
+)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_goes_on_as_if_nothing_had_been_converted(
+    name: str, policy: str, steps: list[str]
+) -> None:
+    model = trained(functional, policy, optimizer=an_optimizer(name))
+    twin = functools.reduce(amp.convert_model, steps, model)
+    for _ in range(2):
+        first, second = stepped(model, twin)
+    assert first == second
+
+
+class Forgetful(keras.optimizers.SGD):
+    """Has a state that its config does not tell of."""
+
+    has_more = False
+
+    def build(self, variables: Any) -> None:
+        super().build(variables)
+        if self.has_more:
+            self.more = self.add_variable((2,), name="more")
+
+
+def test_a_state_that_does_not_fit_is_left_with_a_warning() -> None:
+    optimizer = Forgetful(0.1)
+    optimizer.has_more = True
+    model = trained(functional, "float32", optimizer=optimizer)
+    message = (
+        "The config of Forgetful makes an optimizer with other variables: the optimizer's state "
+        "is not taken over. Expected {"
+    )
+    with pytest.warns(ConversionWarning, match=re.escape(message)):
+        twin = amp.convert_model(model, "bf16")
+    assert int(twin.optimizer.iterations.numpy()) == 0
+
+
+class Registry:
+    """What `held_by` does not look into."""
+
+    def __init__(self, *variables: Any) -> None:
+        self.variables = variables
+
+
+class Counting(keras.optimizers.SGD):
+    def build(self, variables: Any) -> None:
+        super().build(variables)
+        self.registry = Registry(self.add_variable((), name="count"))
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        self.assign_add(self.registry.variables[0], 1)
+
+
+def test_a_state_that_hangs_on_no_attribute_goes_on() -> None:
+    model = trained(functional, "float32", optimizer=Counting(0.1))
+    twin = amp.convert_model(model, "fp16")
+    (count,) = twin.optimizer.inner_optimizer.registry.variables
+    assert float(count.numpy()) == 2 * len(model.trainable_variables)
 
 
 def test_a_model_compiled_and_never_trained_stays_so() -> None:
@@ -184,6 +277,43 @@ def test_an_inner_model_that_is_compiled_stays_so() -> None:
     inputs = keras.Input((4,))
     twin = amp.convert_model(keras.Model(inputs, inner(inputs)), "bf16").get_layer("plain")
     assert optimizer_bits(twin.optimizer) == optimizer_bits(inner.optimizer)
+
+
+class AddsALoss(keras.layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        self.add_loss(keras.ops.sum(inputs))
+        return inputs
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (lambda: keras.layers.Dense(2, activity_regularizer="l2", name="x"), "layer 'x'"),
+        (lambda: AddsALoss(name="x"), f"layer 'x' ({__file__}:"),
+    ],
+)
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_twin_whose_fit_would_refuse_a_half_loss_is_warned_about(
+    make: Any, place: str, precision: str
+) -> None:
+    model = keras.Sequential([keras.Input((4,)), make(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    message = f"`fit` will raise TypeError: losses are added in half in 1 place: {place}"
+    with pytest.warns(ConversionWarning, match=re.escape(message)) as caught:
+        twin = amp.convert_model(model, precision)
+    assert caught[0].filename == __file__
+    with pytest.raises(TypeError, match="float32"):
+        twin.fit(np.ones((2, 4)), np.ones((2, 1)), verbose=0)
+    amp.pin_float32(twin, "x")
+    twin.fit(np.ones((2, 4)), np.ones((2, 1)), verbose=0)
+
+
+def test_a_loss_in_float32_is_no_reason_to_warn() -> None:
+    wide = amp.layers.Float32(keras.layers.Dense(2, activity_regularizer="l2"))
+    model = keras.Sequential([keras.Input((4,)), wide, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    twin = amp.convert_model(model, "bf16")
+    twin.fit(np.ones((2, 4)), np.ones((2, 1)), verbose=0)
 
 
 class WithOwnCompile(keras.Model):

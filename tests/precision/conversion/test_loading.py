@@ -167,6 +167,22 @@ def test_an_h5_file_opens_and_tells_that_keras_loads_no_slots(tmp_path: Path) ->
     assert bits(prediction(loaded, inputs)) == bits(prediction(model, inputs))
 
 
+@pytest.mark.filterwarnings("ignore:.*save_model:UserWarning")
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_training_goes_on_with_a_fresh_optimizer_after_an_h5_file(
+    tmp_path: Path, policy: str
+) -> None:
+    model = trained(functional, policy, loss=keras.losses.MeanSquaredError())
+    path = saved(model, tmp_path, "model.h5")
+    message = "training goes on with fresh slots and the step count 0"
+    with pytest.warns(ConversionWarning, match=message):
+        loaded = amp.load_model(path)
+    assert int(loaded.optimizer.iterations.numpy()) == 0
+    loaded.train_on_batch(*data_for(model))
+    assert int(loaded.optimizer.iterations.numpy()) == 1
+    assert bits(loaded.get_weights()) != bits(model.get_weights())
+
+
 class Marks:
     def __init__(self) -> None:
         self.applied_to: list[keras.Model] = []
@@ -219,6 +235,25 @@ def test_a_file_without_a_model_is_told(tmp_path: Path, kind: str) -> None:
     with pytest.raises(LoadError, match=r"There is no model in this file.*model\.load_weights"):
         amp.load_model(not_a_file_of_a_model(tmp_path, kind))
     assert keras.config.dtype_policy().name == "mixed_bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        ("[]", "its config is no object"),
+        ("null", "its config is no object"),
+        ('"mixed_float16"', "its config is no object"),
+        ("{}", "its 'config' is no object"),
+        ('{"class_name": "X", "config": null}', "its 'config' is no object"),
+        ('{"config": {}, "compile_config": 1}', "its 'compile_config' is no object"),
+    ],
+)
+def test_a_damaged_config_is_told(tmp_path: Path, config: str, fault: str) -> None:
+    path = tmp_path / "x.keras"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", config)
+    with pytest.raises(LoadError, match=f"There is no model in this file: {fault}"):
+        amp.load_model(path)
 
 
 def test_what_keras_says_of_an_unknown_class_comes_through(tmp_path: Path) -> None:

@@ -36,6 +36,11 @@ class OfNoConfig(layers.Layer):
         return inputs
 
 
+class RaisesInConfig(layers.Dense):
+    def get_config(self) -> dict[str, Any]:
+        raise RuntimeError("Not after training.")
+
+
 class TellsAnotherSize(layers.Dense):
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "units": 5}
@@ -89,6 +94,10 @@ REFUSED: list[tuple[Callable[[], keras.Model], str]] = [
     (
         lambda: stacked(OfNoConfig(object())),
         r"Received: the layer 'of_no_config' of class OfNoConfig\.",
+    ),
+    (
+        lambda: stacked(RaisesInConfig(2)),
+        r"own config: Not after training\. .*Received: the layer 'raises_in_config' of class",
     ),
     (
         lambda: stacked(TellsAnotherSize(2)),

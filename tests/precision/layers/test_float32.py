@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -383,11 +384,71 @@ def test_losses_inside_train_where_half_ones_would_not(policy: str, jit_compile:
     assert all((a != b).any() for a, b in zip(before, model.get_weights(), strict=True))
 
 
+def wrapped_identity() -> Any:
+    dense = keras.layers.Dense(4, kernel_initializer="identity")
+    return Float32(dense, activity_regularizer="l2")
+
+
+def sum_in_half() -> Any:
+    return amp.layers.Sum(axis=-1, keepdims=True, output="compute", activity_regularizer="l2")
+
+
+# Keras's factor is 0.01. In float16 the squares are infinite.
+@pytest.mark.parametrize(
+    ("make", "outputs", "loss"),
+    [(wrapped_identity, 4 * [300.0], 0.01 * 4 * 300**2), (sum_in_half, [1200.0], 0.01 * 1200**2)],
+)
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_activities_are_regularized_in_float32(
+    make: Callable[[], Any], outputs: list[float], loss: float, policy: str
+) -> None:
+    keras.config.set_dtype_policy(policy)
+    before = keras.layers.Dense(4, kernel_initializer="identity")
+    model = keras.Sequential([keras.Input((4,)), before, make()])
+    model.compile("sgd", "mse")
+    found = model.train_on_batch(np.full((1, 4), 300.0), np.array([outputs]))
+    assert found == pytest.approx(loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("make", [wrapped_identity, sum_in_half])
+def test_a_regularizer_of_activities_is_kept_in_files(
+    make: Callable[[], Any], tmp_path: Path
+) -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    model = keras.Sequential([keras.Input((4,)), make()])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    x = np.ones((1, 4))
+    model(x)
+    again(x)
+    assert [float(loss) for loss in again.losses] == [float(loss) for loss in model.losses]
+    assert again.layers[0].activity_regularizer.regularizer.l2 == pytest.approx(0.01)
+
+
 def test_the_layer_s_losses_are_the_wrapper_s() -> None:
     layer = Float32(keras.layers.Dense(4, activity_regularizer="l2", kernel_regularizer="l1"))
     layer(normal(8, 3))
     np.testing.assert_array_equal(layer.losses, layer.layer.losses)
     assert len(layer.losses) == 2
+
+
+class Doubling(Float32):
+    """Adds to what the wrapper does."""
+
+    def build(self, *shapes: Any, **named_shapes: Any) -> None:
+        super().build(*shapes, **named_shapes)
+        self.factor = 2
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        return super().call(*args, **kwargs) * self.factor
+
+
+def test_a_subclass_may_add_to_call_and_build() -> None:
+    x = np.ones((1, 4), "float16")
+    dense = keras.layers.Dense(3, dtype="float32")
+    found = Doubling(dense, dtype="mixed_float16")(x)
+    assert found.dtype.name == "float16"
+    np.testing.assert_array_equal(found, 2 * tf.cast(dense(x), "float16"))
 
 
 def test_trainable_reaches_the_layer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 from collections.abc import Callable
@@ -248,19 +249,92 @@ def test_an_unknown_output_is_refused() -> None:
         amp.float32_op(output="half")
 
 
-def test_a_stretch_may_be_entered_again_inside_itself() -> None:
-    stretch = amp.float32_op()
-    with stretch:
-        first = stretch.up(tf.ones(2, "float16"))
-        with stretch:
-            assert stretch.back(stretch.up(tf.ones(2, "bfloat16"))).dtype == "bfloat16"
-        assert stretch.back(first).dtype == "float16"
+def generator(x: Any) -> Any:
+    yield x
+
+
+async def coroutine(x: Any) -> Any:
+    return x
+
+
+async def async_generator(x: Any) -> Any:
+    yield x
+
+
+@pytest.mark.parametrize("function", [generator, coroutine, async_generator])
+def test_what_runs_after_the_stretch_is_refused(function: Any) -> None:
+    message = (
+        "A generator or coroutine runs when the stretch is over. Expected a function that "
+        f"returns its results. Received: function={function!r}. "
+        "Decorate what it calls, or return a list."
+    )
+    with pytest.raises(amp.errors.LayerError, match=re.escape(message)):
+        amp.float32_op(function)
+
+
+def test_a_layer_is_refused() -> None:
+    layer = keras.layers.Dense(2, dtype="mixed_float16", name="head")
+    message = f"Expected a function. Received: function={layer!r}. For a layer use Float32(layer)."
+    with pytest.raises(amp.errors.LayerError, match=re.escape(message)):
+        amp.float32_op(layer)
+
+
+def assert_nothing_is_left_open() -> None:
+    """Outside of layers, results have the dtype of their inputs, unless a scope is left."""
     twice = amp.float32_op(lambda x: x * 2)
-    assert twice(tf.ones(2, "float16")).dtype == "float16"
+    assert name(twice(tf.ones(2, "float16"))) == "float16"
 
 
-def test_a_stretch_ends_with_its_block() -> None:
+def test_a_context_may_be_entered_again_inside_itself() -> None:
+    context = amp.float32_op()
+    with context as outer:
+        first = outer.up(tf.ones(2, "float16"))
+        with context as inner:
+            assert name(inner.back(inner.up(tf.ones(2, "bfloat16")))) == "float32"
+        assert name(outer.back(first)) == "float16"
+    assert_nothing_is_left_open()
+
+
+def test_a_context_serves_several_threads() -> None:
+    meeting = threading.Barrier(2, timeout=20)
+    context = amp.float32_op()
+    found = {}
+
+    def work(dtype: str) -> None:
+        meeting.wait()
+        with context as stretch:
+            wide = stretch.up(tf.constant(1.0, dtype))
+            meeting.wait()
+            found[dtype] = name(stretch.back(wide))
+            if dtype == "float16":
+                meeting.wait()
+        if dtype == "bfloat16":
+            assert_nothing_is_left_open()
+            meeting.wait()
+        assert_nothing_is_left_open()
+        found[f"{dtype} ends"] = True
+
+    threads = [threading.Thread(target=work, args=(dtype,)) for dtype in HALVES]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ends = {"float16 ends": True, "bfloat16 ends": True}
+    assert found == {"float16": "float16", "bfloat16": "bfloat16", **ends}
+
+
+def test_a_context_can_be_copied_with_what_it_hangs_on() -> None:
+    with copy.deepcopy(amp.float32_op()) as stretch:
+        assert name(stretch.up(tf.ones(2, "float16"))) == "float32"
+
+
+@pytest.mark.parametrize("method", ["up", "back"])
+def test_a_stretch_ends_with_its_block(method: str) -> None:
     with amp.float32_op() as stretch:
-        wide = stretch.up(tf.ones(2, "float16"))
-    with pytest.raises(amp.errors.LayerError, match="A stretch of float32 ends with its block"):
-        stretch.back(wide)
+        pass
+    message = (
+        "A stretch of float32 ends with its block. Expected `up` and `back` inside of "
+        "`with float32_op() as stretch:`. Received: a call after it."
+    )
+    with pytest.raises(amp.errors.LayerError, match=re.escape(message)):
+        getattr(stretch, method)(tf.ones(2, "float16"))

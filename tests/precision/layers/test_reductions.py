@@ -129,6 +129,36 @@ def test_a_mask_goes_on_behind_log_softmax() -> None:
     np.testing.assert_array_equal(lstm(x), lstm(x[:, :2]))
 
 
+@pytest.mark.parametrize("layer", [c[0] for c in CASES], ids=IDS)
+@pytest.mark.parametrize("is_wrapped", [False, True], ids=["bare", "wrapped"])
+def test_a_time_distributed_one_stands_in_a_model(layer: Any, is_wrapped: bool) -> None:
+    with amp.amp_scope("fp16"):
+        one = layer(axis=-1)
+        one = layers.Float32(one) if is_wrapped else one
+        model = keras.Sequential([keras.Input((3, 4)), keras.layers.TimeDistributed(one)])
+    x = normal(2, 3, 4)
+    expected = layer(axis=-1)(x).shape
+    assert model.output_shape == (None, *expected[1:])
+    assert model(x).shape == expected
+
+
+@pytest.mark.parametrize(
+    ("layer", "arguments", "shape"),
+    [
+        (layers.Sum, {"axis": (1, 2)}, (None, 3)),
+        (layers.Sum, {"axis": 1, "keepdims": True}, (None, 1, 4, 3)),
+        (layers.Mean, {"axis": None}, ()),
+        (layers.Norm, {"axis": -1, "ord": 1}, (None, 5, 4)),
+        (layers.CumSum, {"axis": 1}, (None, 5, 4, 3)),
+        (layers.LogSoftmax, {}, (None, 5, 4, 3)),
+    ],
+)
+def test_the_shape_of_a_result_is_told_without_a_call(
+    layer: Any, arguments: dict[str, Any], shape: tuple[int | None, ...]
+) -> None:
+    assert layer(**arguments).compute_output_shape((None, 5, 4, 3)) == shape
+
+
 def test_in_time_distributed_it_is_float32_too() -> None:
     with amp.amp_scope("fp16"):
         layer = keras.layers.TimeDistributed(layers.Sum(axis=-1), dtype="mixed_float16")

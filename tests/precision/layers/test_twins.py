@@ -17,7 +17,7 @@ import tensorflow as tf
 import tf_amp_kit as amp
 from tests.precision.layers.cases import CASES, HALVES, Case, normal
 from tests.precision.layers.helpers import assert_same, compared, is_far
-from tf_amp_kit.precision.layers.twins import TWINS
+from tf_amp_kit.precision.layers.twins import ABSENT, TWINS, Twin
 from tf_amp_kit.tracing.paths import LayerPaths
 
 # Half a step relative to a value: 2 ** -11 and 2 ** -8.
@@ -131,6 +131,25 @@ def test_the_example_of_a_twin_runs(twin: str) -> None:
         inspect.getdoc(getattr(amp.layers, twin)) or "", {"keras": keras}, twin, None, None
     )
     assert doctest.DocTestRunner().run(example) == (0, 3)
+
+
+def test_type_checkers_know_every_twin_and_no_other_name() -> None:
+    assert set(inspect.get_annotations(amp.layers)) == {*TWINS, *ABSENT}
+
+
+def test_an_unknown_layer_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"module 'tf_amp_kit.* has no attribute 'Sofmax'"):
+        amp.layers.Sofmax  # noqa: B018
+
+
+def test_a_layer_that_keras_is_too_old_for_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ABSENT, "Future", Twin("Future", "A reason."))
+    message = (
+        f"Keras {keras.__version__} has no layer 'Future': "
+        "tf_amp_kit.layers.Future needs a newer one."
+    )
+    with pytest.raises(AttributeError, match=re.escape(message)):
+        amp.layers.Future  # noqa: B018
 
 
 @pytest.mark.parametrize("name", amp.layers.__all__)

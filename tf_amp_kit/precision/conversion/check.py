@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import keras
-import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.callers import stacklevel_of_user
-from tf_amp_kit.errors import AmpError, ConversionError, ConversionWarning
+from tf_amp_kit.errors import ConversionError, ConversionWarning
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.precision.conversion.policies import PolicyChange
 from tf_amp_kit.precision.conversion.state import LayerPair
@@ -19,22 +18,12 @@ from tf_amp_kit.tracing.model_graph import trace_modes
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.records import Operation
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
-__all__ = ["settle_policies", "warn_of_half_code"]
+__all__ = ["settle_policies", "warn_of_half_code", "warn_of_half_losses"]
 
 _EXAMPLES: Final = 3
-
-# What tracing raises where user code cannot run on what it is traced with.
-_TRACE_ERRORS: Final = (
-    AmpError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    tf.errors.OpError,
-)
+_KNOWN_PACKAGES: Final = ("keras", "tf_amp_kit")
 
 
 def settle_policies(pairs: list[LayerPair], twin_paths: LayerPaths, change: PolicyChange) -> None:
@@ -73,19 +62,60 @@ def warn_of_half_code(twin: keras.Model) -> None:
     """
     try:
         (trace,) = trace_modes(twin, modes=[False])
-    except _TRACE_ERRORS:
+    except USER_CODE_ERRORS:
         return
     found = list(dict.fromkeys(_half_origins(trace)))
     if found:
-        shown = "; ".join(found[:_EXAMPLES])
-        more = f" and {len(found) - _EXAMPLES} more" if len(found) > _EXAMPLES else ""
-        warnings.warn(
-            f"All layers are float32 now, but the code makes half tensors in {len(found)} "
-            f"{'place' if len(found) == 1 else 'places'}: {shown}{more}. "
-            "Cast to self.compute_dtype there, and to no dtype by name.",
-            ConversionWarning,
-            stacklevel=stacklevel_of_user(),
+        _warn(
+            f"All layers are float32 now, but the code makes half tensors in {_listed(found)}. "
+            "Cast to self.compute_dtype there, and to no dtype by name."
         )
+
+
+def warn_of_half_losses(twin: keras.Model, twin_paths: LayerPaths) -> None:
+    """Warns of losses that layers add in half, which `fit` refuses without a name.
+
+    Args:
+        twin: A model in half precision. It is traced only if a layer may add a
+            loss: Keras's own do so for a regularizer of activities alone.
+        twin_paths: All layers of it.
+    """
+    if not any(_may_add_losses(layer) for _, layer in twin_paths):
+        return
+    try:
+        (trace,) = trace_modes(twin, modes=[True])
+    except USER_CODE_ERRORS:
+        return
+    found = list(dict.fromkeys(_half_losses(trace)))
+    if found:
+        _warn(
+            f"`fit` will raise TypeError: losses are added in half in {_listed(found)}. "
+            "Keep these layers in float32, with `tf_amp_kit.pin_float32`, or cast the loss "
+            'where it is added: `self.add_loss(ops.cast(loss, "float32"))`.'
+        )
+
+
+def _listed(found: list[str]) -> str:
+    shown = "; ".join(found[:_EXAMPLES])
+    more = f" and {len(found) - _EXAMPLES} more" if len(found) > _EXAMPLES else ""
+    return f"{len(found)} {'place' if len(found) == 1 else 'places'}: {shown}{more}"
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, ConversionWarning, stacklevel=stacklevel_of_user())
+
+
+def _may_add_losses(layer: Any) -> bool:
+    is_known = type(layer).__module__.partition(".")[0] in _KNOWN_PACKAGES
+    return not is_known or layer.activity_regularizer is not None
+
+
+def _half_losses(trace: ModelTrace) -> Iterator[str]:
+    for loss in trace.losses:
+        if is_half(loss.dtype):
+            call = trace.calls[loss.call] if loss.call >= 0 else None
+            place = f"{call.kind} {call.path!r}" if call is not None and call.path else "the model"
+            yield f"{place} ({loss.source})" if loss.source else place
 
 
 def _wrong_dtypes(

@@ -11,12 +11,12 @@ from tf_amp_kit import _keras
 from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import ConversionError, ConversionWarning
 from tf_amp_kit.precision.conversion.policies import PolicyChange
-from tf_amp_kit.precision.conversion.state import LayerPair, copy_values
-from tf_amp_kit.precision.conversion.twin import CONFIG_ERRORS
+from tf_amp_kit.precision.conversion.state import LayerPair, copy_values, optimizer_states
 from tf_amp_kit.precision.live_objects import LiveObjects
 from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
-__all__ = ["compile_alike"]
+__all__ = ["compile_alike", "inner_optimizer_of", "scales_loss"]
 
 
 def compile_alike(
@@ -53,12 +53,22 @@ def compile_alike(
         _copy_optimizer(model.optimizer, twin.optimizer, twins)
 
 
+def scales_loss(optimizer: Any) -> bool:
+    """Tells whether an optimizer, or None for none, is a wrapper that scales the loss."""
+    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def inner_optimizer_of(optimizer: Any) -> Any:
+    """Returns what a wrapper scales the loss for, and any other optimizer itself."""
+    return optimizer.inner_optimizer if scales_loss(optimizer) else optimizer
+
+
 def _new_arguments(model: Any, change: PolicyChange, live: LiveObjects) -> dict[str, Any]:
     arguments = _keras.compile_arguments(model)
     arguments["optimizer"] = _new_optimizer(model, arguments["optimizer"], change, live)
     for name in ("metrics", "weighted_metrics"):
         arguments[name] = _new_metrics(arguments[name], live)
-    if not _scales(model.optimizer) and model.dtype_policy.name == "mixed_float16":
+    if not scales_loss(model.optimizer) and model.dtype_policy.name == "mixed_float16":
         arguments["auto_scale_loss"] = False
     return arguments
 
@@ -67,16 +77,16 @@ def _new_optimizer(model: Any, given: Any, change: PolicyChange, live: LiveObjec
     optimizer = model.optimizer
     if optimizer is None:
         return None
-    is_automatic = _scales(optimizer) and given is not optimizer
+    is_automatic = scales_loss(optimizer) and given is not optimizer
     leaves_float16 = change.compute_dtype != "float16" and _has_float16(model)
-    if _scales(optimizer) and (is_automatic or leaves_float16):
+    if scales_loss(optimizer) and (is_automatic or leaves_float16):
         optimizer = optimizer.inner_optimizer
     return _remade(optimizer, live)
 
 
 def _copy_optimizer(old: Any, new: Any, twins: dict[int, Any]) -> None:
     """Copies slots, iterations, learning rate and, between wrappers of a kind, the scale."""
-    inner, new_inner = _inner(old), _inner(new)
+    inner, new_inner = inner_optimizer_of(old), inner_optimizer_of(new)
     if type(inner) is not type(new_inner):
         _warn(
             f"compile_from_config() made a {type(new_inner).__name__} where the model has a "
@@ -88,10 +98,20 @@ def _copy_optimizer(old: Any, new: Any, twins: dict[int, Any]) -> None:
     if spared:
         new_inner.exclude_from_weight_decay(var_list=[twins[id(one)] for one in spared])
     new.build([twins[id(one)] for one in variables])
-    if type(old) is type(new):
-        copy_values(old.variables, new.variables)
-    else:
-        copy_values(inner.variables, new_inner.variables)
+    pair = (old, new) if type(old) is type(new) else (inner, new_inner)
+    states, new_states = map(optimizer_states, pair)
+    if _shapes(states) != _shapes(new_states):
+        _warn(
+            f"The config of {type(inner).__name__} makes an optimizer with other variables: the "
+            f"optimizer's state is not taken over. Expected {_shapes(states)}. "
+            f"Received: {_shapes(new_states)}."
+        )
+        return
+    copy_values(list(states.values()), [new_states[place] for place in states])
+
+
+def _shapes(states: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {place: tuple(variable.shape) for place, variable in states.items()}
 
 
 def _new_metrics(given: Any, live: LiveObjects) -> Any:
@@ -108,7 +128,7 @@ def _remade(thing: Any, live: LiveObjects) -> Any:
     try:
         with keras.saving.custom_object_scope(live.by_name):
             return type(thing).from_config(thing.get_config())
-    except CONFIG_ERRORS as error:
+    except USER_CODE_ERRORS as error:
         raise ConversionError(
             f"{type(thing).__name__} cannot be made from its own config: {error}. Expected "
             f"get_config() and from_config() that rebuild it. Received: {thing!r}. "
@@ -118,14 +138,6 @@ def _remade(thing: Any, live: LiveObjects) -> Any:
 
 def _warn(message: str) -> None:
     warnings.warn(message, ConversionWarning, stacklevel=stacklevel_of_user())
-
-
-def _scales(optimizer: Any) -> bool:
-    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-
-
-def _inner(optimizer: Any) -> Any:
-    return optimizer.inner_optimizer if _scales(optimizer) else optimizer
 
 
 def _has_float16(model: Any) -> bool:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import keras
 
-from tf_amp_kit.precision.conversion.check import settle_policies, warn_of_half_code
+from tf_amp_kit.precision.conversion.check import (
+    settle_policies,
+    warn_of_half_code,
+    warn_of_half_losses,
+)
 from tf_amp_kit.precision.conversion.compiling import compile_alike
 from tf_amp_kit.precision.conversion.policies import PolicyChange, change_for
 from tf_amp_kit.precision.conversion.state import copy_state, pair_layers
@@ -38,6 +42,9 @@ def convert_model(model: keras.Model, precision: str) -> keras.Model:
     pinned them. If it is a float32 one, all layers change, for a float32 that
     was asked for looks like any other: pin again afterwards. To float32, all
     half ones change. Layers with other dtypes, and inputs, stay as they are.
+
+    A half model that is compiled and cannot be trained, because a layer adds a
+    loss in half, is warned about with the layer's path.
 
     Loss scaling follows: coming to float16, `compile` wraps the optimizer;
     leaving it, the wrapper comes off, and what it wrapped goes on.
@@ -119,5 +126,7 @@ def _converted(model: keras.Model, change: PolicyChange, paths: LayerPaths) -> k
         if pinned:
             reasons = dict.fromkeys(pinned, "pinned before the conversion")
             set_pins(twin, reasons, is_named=False, look=False)
-            note_left(twin, left_in_half(model))
+        note_left(twin, left_in_half(model))
+        if change.is_to_half and twin.compiled:
+            warn_of_half_losses(twin, twin_paths)
     return twin

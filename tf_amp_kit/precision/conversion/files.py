@@ -91,7 +91,7 @@ def read_saved(path: str | os.PathLike[str]) -> SavedModel:
                 text = archive.read(_CONFIG).decode()
                 return _from_parts(text, lambda: archive.open(_WEIGHTS))
         with h5py.File(file, "r") as h5:
-            config = json.loads(h5.attrs["model_config"])
+            config = _parsed(h5.attrs["model_config"])
             return SavedModel(config, has_h5_slots="optimizer_weights" in h5)
     except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
         raise LoadError(
@@ -106,8 +106,19 @@ def weights_file(path: str | os.PathLike[str]) -> str:
     return str(Path(path) / _WEIGHTS if Path(path).is_dir() else path)
 
 
-def _from_parts(text: str, open_weights: Callable[[], Any]) -> SavedModel:
+def _parsed(text: str) -> dict[str, Any]:
     config = json.loads(text)
+    if not isinstance(config, dict):
+        raise ValueError("its config is no object")
+    parts = {"config": config.get("config"), "compile_config": config.get("compile_config") or {}}
+    for name, part in parts.items():
+        if not isinstance(part, dict):
+            raise ValueError(f"its {name!r} is no object")
+    return config
+
+
+def _from_parts(text: str, open_weights: Callable[[], Any]) -> SavedModel:
+    config = _parsed(text)
     if _MIXED_FLOAT16 not in text or not config.get("compile_config"):
         return SavedModel(config)
     with h5py.File(open_weights(), "r") as h5:

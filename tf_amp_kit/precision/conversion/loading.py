@@ -12,6 +12,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import ConversionWarning, LoadError, PinError
 from tf_amp_kit.formats import parse_precision
+from tf_amp_kit.precision.conversion.compiling import inner_optimizer_of, scales_loss
 from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
 from tf_amp_kit.precision.conversion.files import SavedModel, read_saved, weights_file
 from tf_amp_kit.precision.layer_policies import policy_scope
@@ -104,17 +105,19 @@ def _loaded(path: str, saved: SavedModel, compile: bool, safe_mode: bool) -> ker
     )
     if compile and saved.has_h5_slots and not _has_slots(model):
         warnings.warn(
-            "Keras loads no optimizer state from this .h5 file: training would go on with fresh "
+            "Keras loads no optimizer state from this .h5 file: training goes on with fresh "
             f"slots and the step count 0. Received: {path!r}. Save the model as a .keras file.",
             ConversionWarning,
             stacklevel=stacklevel_of_user(),
         )
+        # Keras builds the optimizer for no variables at all, and `fit` fails.
+        model.compile_from_config(model.get_compile_config())
     if not compile or saved.scales is None:
         return model
     if saved.scales is False and saved.compile_config:
         model.compile_from_config({**saved.compile_config, "auto_scale_loss": False})
         model.load_weights(weights_file(path))
-    if saved.scales != _scales(model):
+    if saved.scales != scales_loss(getattr(model, "optimizer", None)):
         raise LoadError(
             "The file's optimizer scales the loss, and the model that Keras makes of the file "
             f"does not. Received: {path!r} with the policy {model.dtype_policy.name!r}. "
@@ -134,11 +137,5 @@ def _apply_carried(path: Any, model: keras.Model) -> None:
         ) from error
 
 
-def _scales(model: Any) -> bool:
-    optimizer = getattr(model, "optimizer", None)
-    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-
-
 def _has_slots(model: Any) -> bool:
-    optimizer = model.optimizer
-    return bool(_keras.trainable_variables_of(getattr(optimizer, "inner_optimizer", optimizer)))
+    return bool(_keras.trainable_variables_of(inner_optimizer_of(model.optimizer)))

@@ -14,7 +14,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.errors import ConversionError
 from tf_amp_kit.tracing.paths import LayerPaths, held_by
 
-__all__ = ["LayerPair", "copy_state", "copy_values", "pair_layers"]
+__all__ = ["LayerPair", "copy_state", "copy_values", "optimizer_states", "pair_layers"]
 
 _BY_CODE: Final = (
     "Build the model by code under the new policy, and give it the weights with set_weights()."
@@ -94,6 +94,29 @@ def copy_values(old: list[Any], new: list[Any]) -> None:
     for source, target in zip(old, new, strict=True):
         value = tf.convert_to_tensor(source.value if _is_keras(source) else source)
         target.assign(tf.cast(value, target.dtype))
+
+
+def optimizer_states(optimizer: Any) -> dict[str, Any]:
+    """Returns the variables of an optimizer, and of those that it holds, by place.
+
+    The list `variables` would not do: Keras tracks a variable that `build` makes
+    for itself, as Nadam's does, in an optimizer alone and not in a wrapped one.
+
+    Args:
+        optimizer: The optimizer, built.
+
+    Returns:
+        Variables by where they hang, as in `held_by`; those that hang nowhere by
+        their number.
+    """
+    found = dict(_held_states(optimizer))
+    for place, held in held_by(optimizer):
+        if isinstance(held, keras.optimizers.Optimizer):
+            states = optimizer_states(held)
+            found.update((f"{place}/{inner}", one) for inner, one in states.items())
+    known = {id(variable) for variable in found.values()}
+    others = [variable for variable in optimizer.variables if id(variable) not in known]
+    return {**found, **{f"@{number}": variable for number, variable in enumerate(others)}}
 
 
 def _layers_by_name(pair: LayerPair) -> list[Any]:

@@ -17,11 +17,9 @@ from tf_amp_kit.precision.live_objects import LiveObjects
 from tf_amp_kit.tracing.inputs import candidate_specs
 from tf_amp_kit.tracing.paths import ROOT, LayerPaths
 from tf_amp_kit.tracing.state import undisturbed
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
-__all__ = ["CONFIG_ERRORS", "make_twin"]
-
-# What configs and users' own `get_config` and `from_config` raise.
-CONFIG_ERRORS = (AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
+__all__ = ["make_twin"]
 
 
 def make_twin(
@@ -46,7 +44,7 @@ def make_twin(
             config = change.applied_to(live.without_lambdas(config))
             with keras.saving.custom_object_scope(live.by_name):
                 twin: keras.Model = _keras.deserialized(config)
-        except CONFIG_ERRORS as error:
+        except USER_CODE_ERRORS as error:
             raise ConversionError(
                 f"The model cannot be made from its own config: {_shortened(error)}. Expected "
                 "get_config() and from_config() that rebuild the model. "
@@ -70,7 +68,7 @@ def _build_like(twin: keras.Model, model: keras.Model) -> None:
         try:
             with undisturbed(LayerPaths(twin)):
                 call(twin, specs.args, specs.kwargs)
-        except (*CONFIG_ERRORS, RuntimeError):
+        except USER_CODE_ERRORS:
             continue
         return
 
@@ -95,7 +93,7 @@ def _without_config(paths: LayerPaths) -> Iterator[str]:
     for path, layer in paths:
         try:
             layer.get_config()
-        except CONFIG_ERRORS:
+        except USER_CODE_ERRORS:
             yield path
 
 

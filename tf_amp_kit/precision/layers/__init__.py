@@ -20,7 +20,10 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import keras
 
 from tf_amp_kit.precision.layers.float32 import Float32
 from tf_amp_kit.precision.layers.reductions import (
@@ -32,7 +35,7 @@ from tf_amp_kit.precision.layers.reductions import (
     Sum,
     Variance,
 )
-from tf_amp_kit.precision.layers.twins import FUNCTIONS
+from tf_amp_kit.precision.layers.twins import ABSENT, FUNCTIONS
 
 __all__ = [
     "CumSum",
@@ -46,8 +49,38 @@ __all__ = [
     *FUNCTIONS,
 ]
 
+_Makes = Callable[..., keras.layers.Layer]
+
+Softmax: _Makes
+Sigmoid: _Makes
+Activation: _Makes
+UnitNormalization: _Makes
+Normalization: _Makes
+BatchNormalization: _Makes
+RMSNormalization: _Makes
+LayerNormalization: _Makes
+GroupNormalization: _Makes
+SpectralNormalization: _Makes
+AveragePooling1D: _Makes
+AveragePooling2D: _Makes
+AveragePooling3D: _Makes
+GlobalAveragePooling1D: _Makes
+GlobalAveragePooling2D: _Makes
+GlobalAveragePooling3D: _Makes
+Attention: _Makes
+AdditiveAttention: _Makes
+MultiHeadAttention: _Makes
+Lambda: _Makes
+
 globals().update(FUNCTIONS)
 
-if TYPE_CHECKING:
+# A type checker would take each misspelled name for one that this knows.
+if not TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any: ...
+    def __getattr__(name: str) -> Any:
+        if name in ABSENT:
+            raise AttributeError(
+                f"Keras {keras.__version__} has no layer {(ABSENT[name].keras_name or name)!r}: "
+                f"tf_amp_kit.layers.{name} needs a newer one."
+            )
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
 from tf_amp_kit.precision.layer_policies import policy_scope, set_float32
 from tf_amp_kit.precision.layers.casting import cast_floats, dtype_name
+from tf_amp_kit.precision.layers.regularizers import with_wide_regularizer
 from tf_amp_kit.precision.results import COMPUTE, FLOAT32, CastsResults, Results
 from tf_amp_kit.tracing.paths import LayerPaths
 
@@ -52,7 +53,8 @@ class Float32(CastsResults, keras.layers.Wrapper, _keras.dropout_cell_class()): 
     avoid that. A bidirectional RNN is wrapped whole: `Float32(Bidirectional(layer))`.
 
     The wrapped layer, with all its sublayers, has the float32 policy from then
-    on, also where else it is used. Setting `dtype_policy` on the wrapper only
+    on, also where else it is used; and that it is used twice is in no file, as
+    with Keras's own wrappers. Setting `dtype_policy` on the wrapper only
     changes what its results come back to.
 
     Args:
@@ -90,9 +92,9 @@ class Float32(CastsResults, keras.layers.Wrapper, _keras.dropout_cell_class()): 
         results = Results.parse(output, dtype)
         set_float32(layer)
         # Before Keras reads from its signature which masks and contexts to pass.
-        self.call = _signed_like(layer.call, self._run)
+        self.call = _signed_like(layer.call, self.call)  # type: ignore[method-assign]
         # Without autocast, because states must be seen in the dtype they come in.
-        super().__init__(layer, dtype=FLOAT32, autocast=False, **kwargs)
+        super().__init__(layer, dtype=FLOAT32, autocast=False, **with_wide_regularizer(kwargs))
         # Keras reads there which shapes to pass.
         self.build = _signed_like(layer.build, self.build)  # type: ignore[method-assign]
         self.supports_masking = True
@@ -106,7 +108,8 @@ class Float32(CastsResults, keras.layers.Wrapper, _keras.dropout_cell_class()): 
                 self.layer.build(*shapes, **named_shapes)
             set_float32(self.layer)
 
-    def _run(self, *args: Any, **kwargs: Any) -> Any:
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the wrapped layer in float32, and gives its results back."""
         was_built = self.layer.built
         wide_args, wide_kwargs = cast_floats((args, kwargs), FLOAT32)
         with policy_scope(FLOAT32):

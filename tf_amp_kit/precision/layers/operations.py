@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, cast, overload
 
 import keras
@@ -17,7 +19,7 @@ from tf_amp_kit.precision.layers.casting import cast_floats, dtype_name
 from tf_amp_kit.precision.results import COMPUTE, FLOAT32, checked_output
 from tf_amp_kit.tracing.records import MEANT_WIDE_SCOPE
 
-__all__ = ["Float32Stretch", "float32_op"]
+__all__ = ["Float32Op", "Float32Stretch", "float32_op"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -27,7 +29,7 @@ def float32_op(function: _Function) -> _Function: ...
 
 
 @overload
-def float32_op(function: None = None, *, output: str = COMPUTE) -> Float32Stretch: ...
+def float32_op(function: None = None, *, output: str = COMPUTE) -> Float32Op: ...
 
 
 def float32_op(function: Any = None, *, output: str = COMPUTE) -> Any:
@@ -44,7 +46,8 @@ def float32_op(function: Any = None, *, output: str = COMPUTE) -> Any:
             return keras.ops.matmul(query, self.kernel) @ keras.ops.transpose(key)
     ```
 
-    As a context it says itself what goes up and what comes back:
+    As a context it gives a stretch, which is told what goes up and what comes
+    back:
 
     ```
         def call(self, inputs):
@@ -69,10 +72,12 @@ def float32_op(function: Any = None, *, output: str = COMPUTE) -> Any:
         output: `"compute"`, or `"float32"` for float32 results.
 
     Returns:
-        The function in float32, or a `Float32Stretch`.
+        The function in float32, or a `Float32Op`: the context and decorator,
+        which may be kept, entered again inside itself, and shared by threads.
 
     Raises:
-        LayerError: If `output` is unknown, or `function` is none.
+        LayerError: If `output` is unknown, or `function` is none: a layer
+            computes as its own policy says, and a generator or coroutine later.
 
     Example:
 
@@ -87,11 +92,11 @@ def float32_op(function: Any = None, *, output: str = COMPUTE) -> Any:
     >>> x.dtype.name, x.numpy().tolist()
     ('float16', [90.0, 160.0])
     """
-    stretch = Float32Stretch(output)
-    return stretch if function is None else stretch(function)
+    op = Float32Op(output)
+    return op if function is None else op(function)
 
 
-class Float32Stretch:
+class Float32Op:
     """What `float32_op()` gives: a context, and a decorator.
 
     Args:
@@ -99,64 +104,126 @@ class Float32Stretch:
 
     Example:
 
-    >>> with float32_op(output="float32") as stretch:
+    >>> wide = float32_op(output="float32")
+    >>> with wide as stretch:
     ...     stretch.back(stretch.up(keras.ops.ones((2,), "bfloat16"))).dtype.name
     'float32'
     """
 
     def __init__(self, output: str) -> None:
         self._output = checked_output(output)
-        # Innermost last: the same stretch may be entered again inside itself.
-        self._entered: list[contextlib.ExitStack] = []
-        self._results_dtypes: list[str | None] = []
 
     def __enter__(self) -> Float32Stretch:
-        around = _keras.autocast_dtype()
-        self._results_dtypes.append(FLOAT32 if self._output == FLOAT32 else around)
-        with contextlib.ExitStack() as scopes:
-            scopes.enter_context(_keras.autocast_scope(FLOAT32))
-            scopes.enter_context(tf.name_scope(MEANT_WIDE_SCOPE))
-            self._entered.append(scopes.pop_all())
-        return self
+        opened = _opened(self._output)
+        stretch = opened.__enter__()
+        _open_blocks().append(opened)
+        return stretch
 
     def __exit__(self, *error: Any) -> None:
-        self._results_dtypes.pop()
-        self._entered.pop().__exit__(*error)
+        _open_blocks().pop().__exit__(*error)
 
     def __call__(self, function: _Function) -> _Function:
         """Returns the function with its arguments raised and its results back."""
-        if not callable(function):
-            raise LayerError(
-                "Only functions can be decorated. Expected a function. "
-                f"Received: function={function!r}. For a layer use Float32(layer)."
-            )
+        _check(function)
 
         @functools.wraps(function)
         def in_float32(*args: Any, **kwargs: Any) -> Any:
-            # A stretch of its own: calls may nest, and run in several threads.
-            with Float32Stretch(self._output) as stretch:
+            with self as stretch:
                 wide_args, wide_kwargs = stretch.up((args, kwargs))
                 return stretch.back(function(*wide_args, **wide_kwargs))
 
         return cast(_Function, in_float32)
 
+
+class Float32Stretch:
+    """One block of `with float32_op() as stretch:`, while it lasts.
+
+    Args:
+        results_dtype: What `back` casts to; None for the dtype of the first half
+            tensor that goes up.
+
+    Example:
+
+    >>> with float32_op() as stretch:
+    ...     wide = stretch.up(keras.ops.ones((2,), "bfloat16"))
+    ...     wide.dtype.name, stretch.back(wide).dtype.name
+    ('float32', 'bfloat16')
+    """
+
+    def __init__(self, results_dtype: str | None) -> None:
+        self._results_dtype = results_dtype
+        self._has_ended = False
+
     def up(self, structure: Any) -> Any:
-        """Returns a nested structure with its half tensors in float32."""
-        self._check_entered()
-        if self._results_dtypes[-1] is None:
+        """Returns a nested structure with its half tensors in float32.
+
+        Raises:
+            LayerError: If the block has ended.
+        """
+        self._check_open()
+        if self._results_dtype is None:
             halves = filter(is_half, map(dtype_name, keras.tree.flatten(structure)))
-            self._results_dtypes[-1] = next(halves, None)
+            self._results_dtype = next(halves, None)
         return cast_floats(structure, FLOAT32, only_half=True)
 
     def back(self, structure: Any) -> Any:
-        """Returns a nested structure with its float tensors as results."""
-        self._check_entered()
-        dtype = self._results_dtypes[-1]
+        """Returns a nested structure with its float tensors as results.
+
+        Raises:
+            LayerError: If the block has ended.
+        """
+        self._check_open()
+        dtype = self._results_dtype
         return structure if dtype is None else cast_floats(structure, dtype)
 
-    def _check_entered(self) -> None:
-        if not self._entered:
+    def end(self) -> None:
+        """Refuses `up` and `back` from now on."""
+        self._has_ended = True
+
+    def _check_open(self) -> None:
+        if self._has_ended:
             raise LayerError(
                 "A stretch of float32 ends with its block. Expected `up` and `back` inside of "
-                "`with float32_op() as stretch:`. Received: a call outside of it."
+                "`with float32_op() as stretch:`. Received: a call after it."
             )
+
+
+def _check(function: Any) -> None:
+    if not callable(function) or isinstance(function, keras.layers.Layer):
+        raise LayerError(
+            "Only functions can be decorated. Expected a function. "
+            f"Received: function={function!r}. For a layer use Float32(layer)."
+        )
+    runs_later = (
+        inspect.isgeneratorfunction,
+        inspect.iscoroutinefunction,
+        inspect.isasyncgenfunction,
+    )
+    if any(does(function) for does in runs_later):
+        raise LayerError(
+            "A generator or coroutine runs when the stretch is over. Expected a function that "
+            f"returns its results. Received: function={function!r}. "
+            "Decorate what it calls, or return a list."
+        )
+
+
+# Of each thread by itself, and not on the contexts: replicas of a distributed
+# model share its layers, and run in a thread each.
+_blocks = threading.local()
+
+
+def _open_blocks() -> list[AbstractContextManager[Float32Stretch]]:
+    """Returns the blocks that this thread is in, innermost last."""
+    blocks: list[AbstractContextManager[Float32Stretch]] = vars(_blocks).setdefault("open", [])
+    return blocks
+
+
+@contextmanager
+def _opened(output: str) -> Iterator[Float32Stretch]:
+    around = _keras.autocast_dtype()
+    stretch = Float32Stretch(FLOAT32 if output == FLOAT32 else around)
+    with _keras.autocast_scope(FLOAT32), tf.name_scope(MEANT_WIDE_SCOPE):
+        try:
+            yield stretch
+        finally:
+            stretch.end()

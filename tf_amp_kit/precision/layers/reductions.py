@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import keras
 
 from tf_amp_kit.precision.layers.casting import cast_floats
+from tf_amp_kit.precision.layers.regularizers import with_wide_regularizer
 from tf_amp_kit.precision.results import FLOAT32, CastsResults, Results
 
 __all__ = ["CumSum", "LogSoftmax", "LogSumExp", "Mean", "Norm", "Sum", "Variance"]
@@ -18,17 +19,13 @@ _registered = keras.saving.register_keras_serializable("tf_amp_kit")
 
 
 class _AlongAxis(CastsResults, keras.layers.Layer):
-    """What the layers here share: an axis, float32 inside, and arguments in files.
-
-    Without `compute_output_shape`, Keras learns shape and dtype of the result
-    from a trace of `call`: both are what really comes back.
-    """
+    """What the layers here share: an axis, float32 inside, and arguments in files."""
 
     function: ClassVar[Any]
 
     def __init__(self, axis: Any, output: str, dtype: Any, **kwargs: Any) -> None:
         results = Results.parse(output, dtype)
-        super().__init__(dtype=FLOAT32, **kwargs)
+        super().__init__(dtype=FLOAT32, **with_wide_regularizer(kwargs))
         self._results = results
         self.axis = axis
 
@@ -39,6 +36,14 @@ class _AlongAxis(CastsResults, keras.layers.Layer):
         """Computes in float32, and gives the result in the dtype asked for."""
         wide = cast_floats(inputs, FLOAT32)  # TimeDistributed calls `call` itself
         return cast_floats(self.function(wide, **self._arguments()), self._results.dtype)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Returns the shape that a trace gives; layers around this one ask for it."""
+        return self.compute_output_spec(keras.KerasTensor(input_shape, FLOAT32)).shape
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns shape and dtype from a trace: both are what really comes back."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments, as Keras's files keep them."""

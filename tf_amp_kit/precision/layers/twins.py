@@ -13,7 +13,7 @@ from tf_amp_kit.errors import LayerError
 from tf_amp_kit.precision.layer_policies import set_float32
 from tf_amp_kit.precision.results import FLOAT32
 
-__all__ = ["FUNCTIONS", "TWINS", "Twin"]
+__all__ = ["ABSENT", "FUNCTIONS", "TWINS", "Twin"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,9 @@ _TABLE: Final = (
 )
 
 TWINS: Final = {twin.name: twin for twin in _TABLE if twin.keras_class is not None}
+
+#: What the installed Keras is too old for.
+ABSENT: Final = {twin.name: twin for twin in _TABLE if twin.keras_class is None}
 
 _DOCSTRING: Final = """Makes Keras's `{cls}` compute in float32 and return float32.
 
