@@ -35,7 +35,7 @@ from tests.precision.conversion.models import (
     with_lambda,
 )
 from tests.precision.conversion.test_policies import mapped_attention
-from tf_amp_kit.errors import ConversionWarning, LoadError, PrecisionError
+from tf_amp_kit.errors import ConversionWarning, LoadError, PinError, PrecisionError
 
 CLASSES = {cls.__name__: cls for cls in (Subclassed, WithDtype, WithoutDtype)}
 KerasWrapper = keras.optimizers.LossScaleOptimizer
@@ -183,24 +183,16 @@ def test_training_goes_on_with_a_fresh_optimizer_after_an_h5_file(
     assert bits(loaded.get_weights()) != bits(model.get_weights())
 
 
-class Marks:
-    def __init__(self) -> None:
-        self.applied_to: list[keras.Model] = []
-
-    def apply(self, model: keras.Model) -> Marks:
-        self.applied_to.append(model)
-        return self
-
-
 def test_pins_are_applied_to_the_converted_model(tmp_path: Path) -> None:
-    pins = Marks()
+    keras.config.set_dtype_policy("mixed_float16")
+    pins = amp.pin_float32(functional(), "dense")
+    keras.config.set_dtype_policy("float32")
     loaded = amp.load_model(saved(functional(), tmp_path), "bf16", pins=pins)
-    assert pins.applied_to == [loaded]
-    assert loaded.layers[-1].compute_dtype == "bfloat16"
+    assert [layer.compute_dtype for layer in loaded.layers[1:]] == ["float32", "bfloat16"]
 
 
 def test_what_are_no_pins_is_refused_before_the_file_is_read() -> None:
-    with pytest.raises(LoadError, match=re.escape("These are no pins. Expected Pins")):
+    with pytest.raises(PinError, match=re.escape("Unknown pins. Expected what `pin_float32`")):
         amp.load_model("there is no such file", pins=3)
 
 
