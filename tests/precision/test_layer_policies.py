@@ -61,6 +61,15 @@ def test_other_dtypes_stay(dtype: str) -> None:
     assert layer.compute_dtype == dtype
 
 
+def test_a_quantized_layer_stays_quantized() -> None:
+    layer = keras.layers.Dense(4, dtype="mixed_bfloat16")
+    layer.build((None, 4))
+    layer.quantize("int8")
+    set_float32(layer)
+    assert layer.dtype_policy.name == "int8_from_float32"
+    assert layer(tf.ones((1, 4))).dtype.name == "float32"
+
+
 def test_an_unbuilt_pure_half_layer_gets_float32_variables() -> None:
     layer = keras.layers.Dense(2, dtype="bfloat16")
     set_float32(layer)
@@ -101,6 +110,16 @@ def test_a_float32_variable_that_reads_as_half_is_none() -> None:
 
     Layer(dtype="mixed_float16")(tf.ones((1, 2)))
     assert found == [("float16", [])]
+
+
+def test_given_statistics_of_another_axis_are_cast_anew() -> None:
+    layer = keras.layers.Normalization(
+        axis=1, mean=[2011.0, 2013.0], variance=[1.0, 4.0], dtype="mixed_bfloat16"
+    )
+    layer.build((None, 2, 3))
+    set_float32(layer)
+    values = np.full((1, 2, 3), 2015.0, "float32")
+    np.testing.assert_array_equal(layer(values), [[[4.0] * 3, [1.0] * 3]])
 
 
 def test_a_nested_model_no_longer_rounds_its_inputs() -> None:

@@ -40,9 +40,8 @@ def replace_policy(layer: Any, policy: Any) -> None:
 def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> None:
     """Brings the recorded dtypes of a graph model in line with changed policies.
 
-    Uses `Function._nodes_by_depth`, `Layer._convert_input_args` and
-    `KerasTensor._dtype`: Keras infers the dtypes when the model is built, and
-    never again.
+    Uses `Function._nodes_by_depth` and `KerasTensor._dtype`: Keras infers the
+    dtypes when the model is built, and never again.
 
     Args:
         model: A Functional model, or a Sequential one.
@@ -74,10 +73,10 @@ def _refresh(node: Any) -> Iterator[int]:
     operation, arguments = node.operation, (node.arguments.args, node.arguments.kwargs)
     scope: Any = contextlib.nullcontext()
     # What `Layer.__call__` does first; through it, the graph would get new nodes.
-    if isinstance(operation, keras.layers.Layer) and operation._convert_input_args:
+    if isinstance(operation, keras.layers.Layer) and operation.autocast:
         dtype = operation.compute_dtype
         arguments = keras.tree.map_structure(lambda value: _fitted(value, dtype), arguments)
-        scope = autocast_scope(dtype if is_float(dtype) and operation.autocast else None)
+        scope = autocast_scope(dtype if is_float(dtype) else None)
     with scope:
         spec = operation.compute_output_spec(*arguments[0], **arguments[1])
     for tensor, new in zip(node.output_tensors, keras.tree.flatten(spec), strict=False):

@@ -147,6 +147,37 @@ def test_a_pin_of_a_layer_that_the_code_has_no_more_is_told(tmp_path, monkeypatc
         amp.load_model(tmp_path / "model.keras")
 
 
+def test_a_map_of_the_users_own_comes_back_with_the_pins(tmp_path):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    policies = keras.dtype_policies.DTypePolicyMap(default_policy="mixed_bfloat16")
+    policies["block/other"] = keras.dtype_policies.DTypePolicy("float32")
+    model = models.chain(models.Forgetting(name="block", dtype=policies))
+    amp.pin_float32(model, "block/norm")
+    model.save(tmp_path / "model.keras")
+    loaded = amp.load_model(tmp_path / "model.keras")
+    assert models.in_float32(loaded) == {"block/norm"}
+    assert list(loaded.get_layer("block").dtype_policy) == ["block/other"]
+
+
+@keras.saving.register_keras_serializable("pinning_tests")
+class Unnamed(models.Passing):
+    """A block that passes its policy on, to layers whose names Keras counts."""
+
+    def __init__(self, **kwargs):
+        super(models.Passing, self).__init__(**kwargs)
+        self.norm = layers.UnitNormalization(dtype=self.dtype_policy)
+        self.dense = layers.Dense(4, dtype=self.dtype_policy)
+
+
+def test_pins_come_back_once_where_a_block_passes_their_policy_on(tmp_path):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = models.chain(Unnamed(name="block"))
+    (pin,) = amp.pin_float32(model, "block/norm").pins
+    assert pin.in_files == "needs tf_amp_kit"
+    model.save(tmp_path / "model.keras")
+    assert models.in_float32(amp.load_model(tmp_path / "model.keras")) == {"block/norm"}
+
+
 def test_pins_of_a_file_can_be_undone(tmp_path):
     keras.config.set_dtype_policy("mixed_bfloat16")
     model, targets = subclassed()

@@ -118,6 +118,19 @@ def in_half_between(layer, shape=(4,)):
     return lambda: models.chain(layer(), layers.Flatten(), layers.Dense(4), shape=shape)
 
 
+class Product(layers.Layer):
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(4, 4))
+
+    def call(self, inputs):
+        return ops.matmul(inputs * 2, self.kernel)
+
+
+class Wide(layers.Layer):
+    def call(self, inputs):
+        return ops.cast(inputs, "float32") * 0.5
+
+
 SENSITIVE = {
     "UnitNormalization": (in_half_between(layers.UnitNormalization), {"unit_normalization"}),
     "Softmax": (in_half_between(layers.Softmax), {"softmax"}),
@@ -157,6 +170,8 @@ SENSITIVE = {
         lambda: models.chain(layers.Dense(4), layers.Rescaling(2.0)),
         set(),
     ),
+    "but no scaling beside a matrix product": (lambda: models.chain(Product()), set()),
+    "but no scaling in a layer whose code is wide already": (lambda: models.chain(Wide()), set()),
     "but nothing that Keras computes in float32 itself": (
         lambda: models.chain(
             layers.Conv2D(2, 2),
@@ -210,6 +225,71 @@ def test_a_float32_head_is_left_alone(half):
     assert amp.pin_float32(model).paths == ()
 
 
+def test_nothing_is_pinned_that_is_float32_already(half):
+    keras.config.set_dtype_policy(f"mixed_{half}")
+    wide = [
+        layers.Flatten(dtype="float32"),
+        layers.Rescaling(0.5, dtype="float32"),
+        layers.Dense(4, activity_regularizer="l2", dtype="float32"),
+        layers.Dense(1, activation="sigmoid", dtype="float32"),
+    ]
+    half_one = layers.Rescaling(2.0, name="half")
+    model = keras.Sequential([keras.Input((2, 2)), wide[0], half_one, *wide[1:]])
+    assert amp.pin_float32(model).paths == ("half",)
+
+
+def test_the_policy_of_a_nested_model_makes_no_float32_layer_half(half):
+    keras.config.set_dtype_policy(f"mixed_{half}")
+    inner = keras.Sequential([layers.Dense(2, dtype="float32")])
+    each = layers.TimeDistributed(inner, dtype="float32")
+    assert amp.pin_float32(keras.Sequential([keras.Input((5, 4)), each])).paths == ()
+
+
+def test_what_moves_and_scales_raw_inputs_does_not_hand_them_to_itself(half):
+    keras.config.set_dtype_policy(f"mixed_{half}")
+    scale = layers.Lambda(lambda x: 0.5 * ops.transpose(x, (0, 2, 1)), output_shape=(2, 2))
+    model = models.chain(scale, layers.Flatten(), layers.Dense(4), shape=(2, 2))
+    assert amp.pin_float32(model).pins[0].reason == "scales raw inputs"
+
+
+def test_a_block_that_runs_its_layer_without_calling_it_is_one_layer(half):
+    class Block(models.Passing):
+        def call(self, inputs):
+            return self.dense.call(ops.exp(inputs))
+
+    keras.config.set_dtype_policy(f"mixed_{half}")
+    assert amp.pin_float32(models.chain(Block(name="block"))).paths == ("block", "head")
+
+
+def test_a_layer_in_a_branch_is_a_head(half):
+    class Branching(models.Passing):
+        def call(self, inputs):
+            hidden, cast = self.norm(inputs), ops.cast
+            is_large = ops.sum(cast(inputs, "float32")) > 0
+            return ops.cond(is_large, lambda: cast(self.dense(hidden), half), lambda: hidden)
+
+    with amp.amp_scope(half, level="O2"):
+        model = keras.Sequential([keras.Input((4,)), Branching(name="block")])
+        assert amp.pin_float32(model).paths == ("block/dense",)
+
+
+def test_a_sigmoid_in_a_branch_is_found(half):
+    class Branching(layers.Layer):
+        def call(self, inputs):
+            return ops.cond(
+                ops.sum(ops.cast(inputs, "float32")) > 0,
+                lambda: ops.sigmoid(inputs),
+                lambda: ops.sigmoid(-inputs),
+            )
+
+    keras.config.set_dtype_policy(f"mixed_{half}")
+    inputs = keras.Input((4,))
+    wide = layers.Dense(4, dtype="float32")(inputs)
+    model = keras.Model(inputs, Branching(name="branching")(wide))
+    (pin,) = amp.pin_float32(model).pins
+    assert (pin.path, pin.reason) == ("branching", "sigmoid of an output")
+
+
 def test_a_block_with_sensitive_code_of_its_own_is_left_and_told(half):
     class Block(layers.Layer):
         def __init__(self):
@@ -225,6 +305,38 @@ def test_a_block_with_sensitive_code_of_its_own_is_left_and_told(half):
     assert pins.remarks == (
         f"Left in half: block runs Exp in {half} in code of its own around other layers.",
     )
+
+
+def test_what_would_be_left_is_not_told_of_a_head_that_is_pinned(half):
+    keras.config.set_dtype_policy(f"mixed_{half}")
+    pins = amp.pin_float32(models.chain(activation="softplus"))
+    assert (pins.paths, pins.remarks) == (("head",), ())
+
+
+def test_a_block_that_ends_in_code_of_its_own_is_pinned_up_to_its_last_layer(half):
+    class Block(models.Passing):
+        def call(self, inputs):
+            return ops.softmax(2 * super().call(inputs))
+
+    with amp.amp_scope(half, level="O2"):
+        model = keras.Sequential([keras.Input((4,)), Block(name="block")])
+        assert amp.pin_float32(model).paths == ("block/dense",)
+
+
+def test_a_block_of_layers_that_hands_raw_inputs_on_is_not_pinned(half):
+    class Block(layers.Layer):
+        def __init__(self):
+            super().__init__(name="block")
+            self.flat = layers.Flatten()
+
+        def call(self, inputs):
+            return ops.transpose(self.flat(inputs))
+
+    keras.config.set_dtype_policy(f"mixed_{half}")
+    inputs = keras.Input(batch_shape=(4, 4))
+    scaled = layers.Rescaling(0.5)(Block()(inputs))
+    model = keras.Model(inputs, layers.Dense(2, name="head")(scaled))
+    assert amp.pin_float32(model).paths == ("head",)
 
 
 def test_given_pins_of_enable_amp_come_instead_of_the_level(half, tmp_path):

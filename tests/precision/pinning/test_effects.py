@@ -5,7 +5,7 @@ import re
 import keras
 import numpy as np
 import pytest
-from keras import layers
+from keras import layers, ops
 
 import tf_amp_kit as amp
 from tests.precision.pinning import models
@@ -83,6 +83,22 @@ def test_the_symbolic_dtype_of_what_follows_in_half_stays_half(half):
     assert dtypes == ["float32", half, half]
 
 
+def test_the_symbolic_dtype_of_a_layer_that_computes_with_its_weight_follows_and_goes_back(half):
+    class Scale(layers.Layer):
+        def build(self, shape):
+            self.scale = self.add_weight(shape=())
+
+        def call(self, inputs):
+            return self.scale * ops.ones((2, 2), self.compute_dtype)
+
+    x = keras.Input((4,))
+    model = keras.Model(x, Scale(name="scale")(x))
+    pins = amp.pin_float32(model, "scale")
+    assert model.outputs[0].dtype == "float32"
+    pins.undo()
+    assert model.outputs[0].dtype == half
+
+
 def test_a_pin_that_would_make_code_raise_is_an_error_and_leaves_nothing():
     model = models.chain(models.Residual(name="block"))
     before = models.dtypes(model)
@@ -123,6 +139,103 @@ def test_with_targets_such_a_product_is_told():
     pins = amp.pin_float32(model, "block/norm")
     assert pins.paths == ("block/norm",)
     assert pins.remarks[0] == "With block/norm pinned, block would run MatMul in float32."
+
+
+def test_without_targets_no_product_between_layers_becomes_float32_either():
+    first, unit, head = layers.Dense(4), layers.UnitNormalization(name="unit"), layers.Dense(2)
+    keras.config.set_dtype_policy("float32")  # the model's own policy does nothing
+    x = keras.Input(batch_shape=(8, 4))
+    hidden = first(x)
+    model = keras.Model(x, head(ops.matmul(unit(hidden), ops.transpose(hidden))))
+    pins = amp.pin_float32(model)
+    assert pins.paths == ("dense_1",)
+    assert pins.remarks == ("Left in half: unit, or the model would run MatMul in float32.",)
+
+
+def test_only_the_pin_that_feeds_such_a_product_is_left():
+    x = keras.Input(batch_shape=(8, 4))
+    hidden = layers.Dense(4)(layers.UnitNormalization(name="unit")(layers.Dense(4)(x)))
+    model = keras.Model(x, layers.Dense(2, name="head")(models.Scored(name="block")(hidden)))
+    assert amp.pin_float32(model).paths == ("unit", "head")
+
+
+def test_a_product_that_was_float32_before_is_held_against_no_pin():
+    class Wide(models.Scored):
+        def call(self, inputs):
+            norm, dense = (ops.cast(one(inputs), "float32") for one in (self.norm, self.dense))
+            return ops.matmul(norm, ops.transpose(dense))
+
+    x = keras.Input(batch_shape=(8, 4))
+    model = keras.Model(x, layers.Dense(2, name="head")(Wide(name="block")(layers.Dense(4)(x))))
+    pins = amp.pin_float32(model)
+    assert pins.paths == ("block/norm", "head")
+    assert pins.remarks == ()
+
+
+def test_a_product_of_a_pinned_models_own_code_is_not_told():
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.head = layers.Dense(4)
+
+        def call(self, inputs):
+            return ops.matmul(self.head(inputs), ops.ones((4, 2), inputs.dtype))
+
+    model = Net()
+    model(inputs(2, 4))
+    pins = amp.pin_float32(model, model)
+    assert pins.paths == ("",)
+    assert "MatMul" not in str(pins)
+
+
+def test_code_that_raised_before_is_held_against_no_pin():
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.body, self.unit = layers.Dense(4), layers.UnitNormalization()
+
+        def build(self, shape):
+            self.body.build(shape)
+            self.built = True
+
+        def call(self, inputs):
+            return self.body(inputs) + ops.cast(self.unit(inputs), "float32")
+
+    model = Net()
+    model.build((None, 4))
+    assert amp.pin_float32(model, "unit", inputs=(None, 4)).paths == ("unit",)
+
+
+def test_code_that_would_raise_is_told_once():
+    class Both(models.Scored):
+        def call(self, inputs):
+            return super().call(inputs + self.norm(inputs))
+
+    x = keras.Input(batch_shape=(8, 4))
+    model = keras.Model(x, layers.Dense(2, name="head")(Both(name="block")(layers.Dense(4)(x))))
+    (remark,) = amp.pin_float32(model).remarks
+    assert remark.startswith("Left in half: block/norm, or block raises: ")
+
+
+def test_code_that_would_raise_in_training_is_an_error_whatever_it_does_otherwise():
+    class Modal(models.Passing):
+        def call(self, inputs, training=False):
+            norm = self.norm(inputs)
+            dense = self.dense(ops.matmul(norm, ops.ones((4, 4), inputs.dtype)))
+            return inputs + norm if training else dense
+
+    model = models.chain(Modal(name="block"))
+    with pytest.raises(amp.errors.PinError, match="cannot take its float32 result"):
+        amp.pin_float32(model, "block/norm")
+
+
+def test_where_all_pins_are_left_the_remarks_say_only_that(half):
+    with amp.amp_scope(half, level="O2"):
+        model = keras.Sequential([keras.Input((4,)), models.Residual(name="block")])
+        pins = amp.pin_float32(model)
+    assert pins.paths == ()
+    (remark,) = pins.remarks
+    assert remark.startswith("Left in half: block/dense, or block raises: ")
 
 
 def test_an_audit_shows_the_pins_and_finds_nothing_against_them(half):
@@ -172,3 +285,17 @@ def test_an_audit_asks_for_the_given_pins(half, tmp_path):
         model = models.chain(layers.Dense(4, name="body"))
         finding = amp.audit_layer_dtypes(model, verbose=0, ignore=("AMP201", "AMP202")).findings[0]
     assert (finding.code, finding.affects) == ("AMP108", ("body",))
+
+
+def test_the_symbolic_dtype_follows_through_a_layer_that_casts_nothing():
+    class Raw(layers.Layer):
+        def __init__(self):
+            super().__init__(autocast=False)
+
+        def call(self, inputs):
+            return inputs
+
+    x = keras.Input((4,))
+    model = keras.Model(x, Raw()(layers.Dense(4, name="dense")(x)))
+    amp.pin_float32(model, "dense")
+    assert model.outputs[0].dtype == model(inputs(2, 4)).dtype.name == "float32"

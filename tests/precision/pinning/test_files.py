@@ -75,6 +75,7 @@ WAYS = {
 }
 
 
+@pytest.mark.parametrize("half", ["bfloat16"])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", KEPT)
 def test_plain_keras_keeps(case, way, tmp_path):
@@ -91,6 +92,7 @@ def test_plain_keras_keeps(case, way, tmp_path):
     assert models.layer_dtypes(twin) == pinned
 
 
+@pytest.mark.parametrize("half", ["float16"])
 @pytest.mark.parametrize("case", KEPT)
 def test_a_second_file_says_the_same(case, tmp_path):
     build, targets = KEPT[case]
@@ -147,6 +149,28 @@ def test_a_subclassed_model_keeps_its_policy_name_and_its_loss_scaling(half):
     assert scales == (half == "float16")
 
 
+def test_so_does_one_that_passes_its_policy_on(half):
+    class Eager(keras.Model):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.head = layers.Dense(2, dtype=self.dtype_policy, name="head")
+            self.build((None, 4))
+
+        def build(self, shape):
+            self.head.build(shape)
+            self.built = True
+
+        def call(self, inputs):
+            return self.head(inputs)
+
+        def get_config(self):
+            return super().get_config()
+
+    model = Eager()
+    amp.pin_float32(model)
+    assert model.dtype_policy.name == f"mixed_{half}"
+
+
 NEEDING = {
     "a block that makes layers without its policy": (
         lambda: models.chain(models.Forgetting(name="block")),
@@ -176,6 +200,11 @@ def test_what_keras_cannot_express_is_told_when_pinned_saved_and_read(case, tmp_
         keras.models.load_model(tmp_path / "model.keras")
 
 
+def test_remarks_call_a_model_without_a_path_the_model():
+    remark = amp.pin_float32(models.net()).remarks[-1]
+    assert remark.startswith("Files keep the pins in the model for `tf_amp_kit.load_model")
+
+
 def test_a_layer_without_a_configuration_is_not_kept_and_that_is_told(tmp_path):
     class Opaque(models.Forgetting):
         def get_config(self):
@@ -187,6 +216,58 @@ def test_a_layer_without_a_configuration_is_not_kept_and_that_is_told(tmp_path):
         "Files do not keep the pins in 'block': it cannot be made from it again "
         "(NotImplementedError). `pins.save(path)` them"
     )
+
+
+def test_what_a_file_cannot_keep_leaves_the_policy_around_as_it_was():
+    class Opaque(models.Forgetting):
+        def get_config(self):
+            raise NotImplementedError
+
+    model = models.chain(Opaque(name="block"))
+    before = model.get_layer("block").dtype_policy
+    amp.pin_float32(model, "block/norm")
+    assert model.get_layer("block").dtype_policy is before
+
+
+def test_layers_that_a_model_makes_when_it_is_built_are_not_kept_by_plain_keras():
+    class Late(keras.Model):
+        def build(self, shape):
+            self.body, self.head = layers.Dense(4), layers.Dense(2)
+            self.body.build(shape)
+            self.head.build((None, 4))
+            self.built = True
+
+        def call(self, inputs):
+            return self.head(self.body(inputs))
+
+    model = Late()
+    model.build((None, 4))
+    assert [pin.in_files for pin in amp.pin_float32(model, "head").pins] == ["needs tf_amp_kit"]
+
+
+def test_where_a_pin_is_kept_does_not_depend_on_the_policy_of_the_program():
+    wide = [layers.Dense(4, dtype="float32") for _ in range(9)]
+    model = models.chain(*wide, models.Forgetting(name="block"))
+    keras.config.set_dtype_policy("float32")
+    assert [pin.in_files for pin in amp.pin_float32(model, "block").pins] == ["needs tf_amp_kit"]
+
+
+def test_where_a_pin_is_kept_does_not_depend_on_other_pins():
+    class Mute(models.Forgetting):
+        def get_config(self):
+            return {"name": self.name}
+
+    first, second = models.Forgetting(name="first"), Mute(name="second")
+    keras.config.set_dtype_policy("float32")
+    model = keras.Sequential([keras.Input((4,)), first, second])
+    pins = [amp.pin_float32(model, f"{name}/norm").pins[0] for name in ("first", "second")]
+    assert [pin.in_files for pin in pins] == ["needs tf_amp_kit", "not kept"]
+
+
+def test_a_block_whose_name_has_characters_of_patterns_is_kept_by_plain_keras():
+    model = models.chain(models.Passing(name="b(1)"))
+    assert [pin.in_files for pin in amp.pin_float32(model, "b(1)/dense").pins] == ["plain Keras"]
+    assert models.in_float32(keras.models.clone_model(model)) == {"b(1)/dense"}
 
 
 def test_automatic_names_inside_a_block_are_not_counted_on(half):
@@ -247,6 +328,14 @@ def test_pins_of_another_model_are_refused_and_pin_nothing(tmp_path):
     assert models.in_float32(other) == set()
 
 
+def test_pins_of_layers_of_another_class_are_refused_and_pin_nothing():
+    pins = amp.pin_float32(models.chain(layers.Dense(4, name="body")), "body", "head")
+    other = models.chain(layers.ReLU(name="body"))
+    with pytest.raises(amp.errors.PinError, match=r"Expected layers 'body' \(Dense\)\. "):
+        pins.apply(other)
+    assert models.in_float32(other) == set()
+
+
 def test_loaded_pins_have_nothing_to_undo(tmp_path):
     amp.pin_float32(models.chain(), "head").save(tmp_path / "pins.json")
     with pytest.raises(amp.errors.PinError, match="on no model"):
@@ -257,6 +346,7 @@ NO_PINS = {
     "empty": "",
     "a list": "[]",
     "another format": '{"format": "other"}',
+    "another version": '{"format": "tf_amp_kit pins", "version": 2, "model_name": "m", "pins": {}}',
     "no fields": '{"pins": [{}]}',
     "nested too deep": "[" * 100_000,
     "a list of pins": '{"format": "tf_amp_kit pins", "version": 1, "model_name": "m", "pins": []}',

@@ -114,6 +114,22 @@ def test_a_loss_that_a_models_own_code_adds_is_told_with_its_line():
     assert 'ops.cast(loss, "float32")' in pins.remarks[0]
 
 
+def test_such_a_loss_of_a_pinned_layers_result_is_float32_and_not_told():
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = layers.Dense(4), layers.Dense(2)
+
+        def call(self, inputs):
+            hidden = self.body(inputs)
+            self.add_loss(ops.mean(ops.square(hidden)))
+            return self.head(hidden)
+
+    model = Net()
+    model(np.ones((2, 4), "float32"))
+    assert "adds a loss" not in str(amp.pin_float32(model, "body"))
+
+
 @pytest.mark.filterwarnings("ignore::tf_amp_kit.errors.PureHalfWarning")
 def test_a_level_that_pins_nothing_tells_of_the_loss(half):
     with amp.amp_scope(half, level="O3"):

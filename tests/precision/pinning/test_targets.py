@@ -54,6 +54,13 @@ def test_a_layer_means_itself():
     ]
 
 
+def test_a_layer_of_time_distributed_means_the_outermost_of_these():
+    each = layers.TimeDistributed(layers.TimeDistributed(layers.Dense(2)), name="each")
+    model = keras.Sequential([keras.Input((3, 5, 4)), each])
+    (pin,) = amp.pin_float32(model, layers.Dense).pins
+    assert (pin.path, pin.reason) == ("each", "is a Dense")
+
+
 def test_the_model_means_all_its_layers():
     model = blocks()
     assert amp.pin_float32(model, model).paths == ("inner/up", "inner/relu", "body", "head")
@@ -105,6 +112,14 @@ def test_layers_that_store_half_variables_are_refused_with_the_way_out():
     assert '`tf_amp_kit.convert_model(model, "mixed_bfloat16")`' in str(error.value)
 
 
+def test_composites_that_would_be_pinned_whole_are_refused_so_too():
+    keras.config.set_dtype_policy("bfloat16")
+    model = models.attention()
+    with pytest.raises(amp.errors.PinError, match="Received: 'attention' stored in bfloat16"):
+        amp.pin_float32(model, "attention/softmax")
+    assert models.in_float32(model) == set()
+
+
 def test_an_unbuilt_model_takes_targets():
     model = keras.Sequential([layers.Dense(4, name="body"), layers.Dense(2, name="head")])
     amp.pin_float32(model, "head")
@@ -117,6 +132,13 @@ def test_an_unbuilt_model_without_targets_needs_inputs():
     with pytest.raises(amp.errors.ModelError, match="inputs"):
         amp.pin_float32(model)
     assert amp.pin_float32(model, inputs=(None, 3)).paths == ("head",)
+
+
+def test_example_inputs_that_do_not_fit_are_an_error_with_targets_too():
+    model = blocks()
+    with pytest.raises(amp.errors.InputsError):
+        amp.pin_float32(model, "head", inputs=(None, 7))
+    assert models.in_float32(model) == set()
 
 
 def test_the_record_prints_what_was_pinned_and_why():

@@ -24,6 +24,27 @@ def test_undo_restores_the_very_policies():
     assert all(layer.dtype_policy is before[path] for path, layer in LayerPaths(model))
 
 
+def test_a_block_that_was_pinned_whole_goes_back_whole():
+    model = models.chain(models.Forgetting(name="block"))
+    before = model.get_layer("block").dtype_policy
+    pins = amp.pin_float32(model, "block")
+    assert [pin.in_files for pin in pins.pins] == ["needs tf_amp_kit"]
+    pins.undo()
+    assert model.get_layer("block").dtype_policy is before
+    assert models.in_float32(model) == set()
+
+
+def test_undoing_a_second_call_restores_the_policies_from_before_the_first():
+    model = models.chain(models.Forgetting(name="block"))
+    before = model.get_layer("block").dtype_policy
+    amp.pin_float32(model, "head")
+    for _ in range(2):
+        pins = amp.pin_float32(model)
+    pins.undo()
+    assert model.get_layer("block").dtype_policy is before
+    assert models.in_float32(model) == {"head"}
+
+
 def test_undo_twice_does_nothing():
     model = models.chain()
     pins = amp.pin_float32(model)
@@ -62,6 +83,15 @@ def test_a_map_of_the_users_own_is_kept_and_comes_back():
     assert list(policies) == ["attention/value"]
 
 
+def test_a_map_of_the_users_own_is_carried_along_with_the_pins():
+    policies = keras.dtype_policies.DTypePolicyMap(default_policy="mixed_bfloat16")
+    policies["block/other"] = keras.dtype_policies.DTypePolicy("float32")
+    model = models.chain(models.Forgetting(name="block", dtype=policies))
+    (pin,) = amp.pin_float32(model, "block/norm").pins
+    assert pin.in_files == "needs tf_amp_kit"
+    assert dict(model.get_layer("block").dtype_policy) == dict(policies)
+
+
 def test_a_layer_that_got_another_policy_since_keeps_it():
     model = models.chain(layers.Dense(4, name="body"))
     pins = amp.pin_float32(model, "body", "head")
@@ -69,6 +99,16 @@ def test_a_layer_that_got_another_policy_since_keeps_it():
     pins.undo()
     assert models.dtypes(model)["head"] == "float16"
     assert models.dtypes(model)["body"] == "bfloat16"
+
+
+def test_a_model_takes_float32_inputs_until_its_last_pin_is_undone():
+    model = keras.Sequential([layers.Rescaling(0.5), layers.Dense(1)])
+    model(keras.ops.ones((2, 1)))
+    first, last = (amp.pin_float32(model, path) for path in ("rescaling", "dense"))
+    first.undo()
+    assert model.inputs[0].dtype == "float32"
+    last.undo()
+    assert model.inputs[0].dtype == "bfloat16"
 
 
 OVERLAPPING = {

@@ -279,6 +279,25 @@ def test_a_second_call_does_not_answer_for_what_somebody_named():
     assert amp.pin_float32(model).paths == ("head",)
 
 
+def test_a_block_that_a_second_call_pins_whole_stands_for_what_it_holds():
+    class Losing(models.Passing):
+        loses = False
+
+        def call(self, inputs):
+            if self.loses:
+                self.add_loss(ops.mean(ops.square(inputs)))
+            return super().call(inputs)
+
+    with amp.amp_scope("bf16", level="O2"):
+        model = keras.Sequential([keras.Input((4,)), Losing(name="block")])
+        assert amp.pin_float32(model).paths == ("block/dense",)
+        model.get_layer("block").loses = True
+        pins = amp.pin_float32(model)
+    assert pins.paths == ("block",)
+    pins.undo()
+    assert models.in_float32(model) == set()
+
+
 @pytest.mark.parametrize("target", ["object", "class"])
 def test_a_subclassed_model_is_pinned_with_its_own_code_and_weights(target):
     class Net(keras.Model):

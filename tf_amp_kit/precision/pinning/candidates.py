@@ -128,7 +128,7 @@ def _head(units: Units, tensor: int) -> Iterator[LayerCall]:
     last = set(weighted)
     for unit in weighted.values():
         before = {units.of(op) for op in ancestors(units.trace, unit.inputs)}
-        last -= {one.index for one in before if one is not None and one.index != unit.index}
+        last -= {one.index for one in before if one is not None}
     yield from (weighted[index] for index in sorted(last))
     after: set[int] = set()
     for index in sorted(between):

@@ -82,7 +82,7 @@ def unpin(model: Any, pinned: Sequence[tuple[Any, Claim]]) -> list[Any]:
     for layer in dict.fromkeys(candidates):
         path = paths.of(layer)  # none if it has left the model
         if layer in _before and not (path is not None and _is_needed(layer, path, still)):
-            for was in reversed(_before.pop(layer)):
+            for was in _before.pop(layer):
                 change_back(layer, was)
             changed.append(layer)
     return changed
