@@ -380,3 +380,16 @@ def test_functions_that_are_not_registered_keep_no_pin_out_of_a_file():
 
     pins = amp.pin_float32(models.chain(Active(activation, name="block")), "block/norm")
     assert [pin.in_files for pin in pins.pins] == ["plain Keras"]
+
+
+def test_no_second_weights_are_made_to_find_out_where_a_layer_is_kept():
+    class Counted(layers.Dense):
+        num_builds = 0
+
+        def build(self, shape):
+            type(self).num_builds += 1
+            super().build(shape)
+
+    model = models.chain(Counted(4, name="body"))
+    assert [pin.in_files for pin in amp.pin_float32(model, "body").pins] == ["plain Keras"]
+    assert Counted.num_builds == 1

@@ -168,7 +168,8 @@ def _rebuilt(owner: Any, made_under: Any) -> tuple[Any, str]:
             with keras.saving.custom_object_scope(live.by_name):
                 twin = type(owner).from_config(config)
                 build_config = owner.get_build_config()
-                if build_config and not isinstance(owner, keras.Model):
+                # Some layers make others only then. Alone, weights tell nothing.
+                if build_config and len(dict(paths)) > 1 and not isinstance(owner, keras.Model):
                     twin.build_from_config(build_config)
             # A class without a `get_config` of its own may be unable to say it again.
             twin.get_config()
