@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from tf_amp_kit.formats import is_half
 from tf_amp_kit.tracing.records import (
     AddedLoss,
     Conflict,
@@ -122,6 +123,13 @@ class ModelTrace:
             key = op.inputs[0]
             op = self.producers.get(key)
         return key
+
+    @property
+    def half_losses(self) -> Iterator[tuple[AddedLoss, LayerCall | None]]:
+        """Yields the losses in half precision, with the call that added each, if any."""
+        for loss in self.losses:
+            if is_half(loss.dtype):
+                yield loss, self.calls[loss.call] if loss.call >= 0 else None
 
     def call_of(self, op: Operation) -> LayerCall | None:
         """Returns the innermost layer call that ran an operation."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tf_amp_kit.formats import is_half
 from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
 
@@ -75,10 +74,7 @@ def half_losses(inquiry: Inquiry) -> Iterator[Finding]:
                 "precision: `fit` adds that loss to a float32 one and raises TypeError",
                 "Use a mixed policy, which stores the weights in float32.",
             )
-    for loss in inquiry.trace.losses:
-        if not is_half(loss.dtype):
-            continue
-        call = inquiry.trace.calls[loss.call] if loss.call >= 0 else None
+    for loss, call in inquiry.trace.half_losses:
         what = "its activity regularizer" if loss.from_regularizer else "add_loss"
         yield finding(
             "AMP303",

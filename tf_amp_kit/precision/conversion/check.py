@@ -111,11 +111,9 @@ def _may_add_losses(layer: Any) -> bool:
 
 
 def _half_losses(trace: ModelTrace) -> Iterator[str]:
-    for loss in trace.losses:
-        if is_half(loss.dtype):
-            call = trace.calls[loss.call] if loss.call >= 0 else None
-            place = f"{call.kind} {call.path!r}" if call is not None and call.path else "the model"
-            yield f"{place} ({loss.source})" if loss.source else place
+    for loss, call in trace.half_losses:
+        place = f"{call.kind} {call.path!r}" if call is not None and call.path else "the model"
+        yield f"{place} ({loss.source})" if loss.source else place
 
 
 def _wrong_dtypes(

@@ -154,11 +154,10 @@ def _trapped(units: Units) -> Iterator[tuple[str, str]]:
 
 
 def _losing(units: Units) -> Iterator[tuple[str, str]]:
-    for loss in units.trace.losses:
-        if is_half(loss.dtype) and loss.call >= 0:
-            unit = units.around(units.trace.calls[loss.call])
-            if unit is not None:
-                yield unit.path, f"adds a loss in {loss.dtype}, which `fit` refuses"
+    for loss, call in units.trace.half_losses:
+        unit = units.around(call)
+        if unit is not None:
+            yield unit.path, f"adds a loss in {loss.dtype}, which `fit` refuses"
 
 
 def _sensitive(units: Units) -> tuple[dict[str, str], dict[str, str]]:

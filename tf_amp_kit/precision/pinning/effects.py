@@ -10,7 +10,6 @@ from typing import Any
 
 from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import AmpError, PinWarning
-from tf_amp_kit.formats import is_half
 from tf_amp_kit.tracing.heads import ancestors
 from tf_amp_kit.tracing.inputs import accepts_training
 from tf_amp_kit.tracing.model_graph import trace_modes
@@ -169,10 +168,9 @@ def _feeding(trace: ModelTrace, op: Operation, pinned: Collection[str]) -> list[
 
 def half_losses(traces: Sequence[ModelTrace], pinned: Collection[str]) -> Iterator[str]:
     """Warns of losses that no pin brings to float32, and that `fit` refuses."""
-    for loss in traces[-1].losses if traces else ():
-        call = traces[-1].calls[loss.call] if loss.call >= 0 else None
+    for loss, call in traces[-1].half_losses if traces else ():
         path = call.path if call is not None else ""
-        if not is_half(loss.dtype) or any(is_below(path, pin) for pin in pinned):
+        if any(is_below(path, pin) for pin in pinned):
             continue
         where = f" ({loss.source})" if loss.source else ""
         message = (
