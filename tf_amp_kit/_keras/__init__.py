@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from tf_amp_kit._keras.autocast import autocast_dtype, autocast_scope, stored_dtype
 from tf_amp_kit._keras.code import kind_of_keras_code
+from tf_amp_kit._keras.gradients import original_operation, originals_remembered
 from tf_amp_kit._keras.graphs import (
     eager_operations_seen,
     function_graph,
     functions_inlined,
+    graph_function,
     is_compiled_by_xla,
     may_be_written,
     trace_to_graph,
@@ -19,6 +21,7 @@ from tf_amp_kit._keras.graphs import (
 from tf_amp_kit._keras.kernels import onednn_accepts, onednn_is_enabled, registered_kernels
 from tf_amp_kit._keras.layers import (
     fresh_loss,
+    fresh_metrics,
     half_layers_compute_in,
     inputs_structure,
     is_bookkeeping,
@@ -55,7 +58,12 @@ from tf_amp_kit._keras.saving import (
 )
 from tf_amp_kit._keras.sharing import sharing_revived
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
-from tf_amp_kit._keras.wrapping import cast_with_mask, dropout_cell_class, set_input_dtypes
+from tf_amp_kit._keras.wrapping import (
+    cast_with_mask,
+    copy_mask,
+    dropout_cell_class,
+    set_input_dtypes,
+)
 
 __all__ = [
     "ClassPatch",
@@ -67,14 +75,17 @@ __all__ = [
     "compile_arguments",
     "context_value",
     "copy_call_marks",
+    "copy_mask",
     "copy_trainable",
     "deserialized",
     "dropout_cell_class",
     "eager_operations_seen",
     "fresh_loss",
+    "fresh_metrics",
     "full_tracebacks",
     "function_graph",
     "functions_inlined",
+    "graph_function",
     "half_layers_compute_in",
     "has_own_compile",
     "inputs_structure",
@@ -89,6 +100,8 @@ __all__ = [
     "names_of_another_process",
     "onednn_accepts",
     "onednn_is_enabled",
+    "original_operation",
+    "originals_remembered",
     "own_non_trainable_variables",
     "own_variables",
     "random_state_restored",

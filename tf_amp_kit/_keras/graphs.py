@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -22,7 +23,9 @@ def function_graph(graph: Any, name: str) -> Any:
     return getattr(function, "graph", None)
 
 
-def trace_to_graph(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def trace_to_graph(
+    function: Callable[..., Any], args: Any, kwargs: Any, *, is_to_run: bool = False
+) -> Any:
     """Traces a Python function into a graph.
 
     Uses `func_graph.func_graph_from_py_func`: the public
@@ -34,6 +37,8 @@ def trace_to_graph(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         function: Takes tensors.
         args: Structures of `tf.TypeSpec`s.
         kwargs: Likewise, by name.
+        is_to_run: Whether reads and writes of variables keep their order, as a
+            graph needs that will run.
 
     Returns:
         The `FuncGraph`.
@@ -42,8 +47,45 @@ def trace_to_graph(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
     # As one structure: its own `kwargs` fail in TensorFlow 2.21 unless they are empty.
     return func_graph_from_py_func(
-        "trace", lambda args, kwargs: function(*args, **kwargs), (tuple(args), dict(kwargs)), {}
+        "trace",
+        lambda args, kwargs: function(*args, **kwargs),
+        (tuple(args), dict(kwargs)),
+        {},
+        add_control_dependencies=is_to_run,
     )
+
+
+_numbers = itertools.count()
+
+
+def graph_function(graph: Any, outputs: Sequence[Any]) -> Callable[..., list[Any]]:
+    """Makes a function that computes some tensors of a graph.
+
+    Uses `atomic_function.from_func_graph` and `FuncGraph.captures`: the public
+    ways to a function trace Python code again, or import a copy of the graph.
+
+    Args:
+        graph: A `FuncGraph` that was traced with `is_to_run`.
+        outputs: Tensors of the graph.
+
+    Returns:
+        A function of the graph's flat inputs, captured ones aside.
+    """
+    from tensorflow.python.eager.polymorphic_function import atomic_function
+
+    before = graph.outputs
+    graph.outputs = list(outputs)
+    try:
+        name = f"tf_amp_kit_{next(_numbers)}"
+        function = atomic_function.from_func_graph(name, graph, {})
+    finally:
+        graph.outputs = before
+    captured = [outside for outside, _ in graph.captures]
+
+    def call(*values: Any) -> list[Any]:
+        return list(function.call_flat(*values, *captured))
+
+    return call
 
 
 _inlining: ContextVar[bool] = ContextVar("inlining", default=False)

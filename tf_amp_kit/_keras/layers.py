@@ -136,6 +136,32 @@ def fresh_loss(model: Any, loss: Any = None) -> Iterator[None]:
         attributes["_compile_loss"] = before
 
 
+@contextlib.contextmanager
+def fresh_metrics(model: Any) -> Iterator[None]:
+    """Gives a model compiled metrics that never saw a batch, for a `with` block.
+
+    Uses `Trainer._compile_metrics` and its class, for the reason that
+    `fresh_loss` has. Metrics that the user made are the same objects.
+
+    Args:
+        model: A Keras model, compiled or not.
+    """
+    from keras.src.trainers.compile_utils import CompileMetrics
+
+    before = model._compile_metrics
+    attributes = vars(model)  # past `__setattr__`, which would track it anew
+    if before is not None:
+        attributes["_compile_metrics"] = CompileMetrics(
+            before._user_metrics,
+            before._user_weighted_metrics,
+            output_names=before.output_names,
+        )
+    try:
+        yield
+    finally:
+        attributes["_compile_metrics"] = before
+
+
 # The dtype, and the one layer that it is for, or None for all.
 _forced_compute_dtype: ContextVar[tuple[str, Any] | None] = ContextVar(
     "forced_compute_dtype", default=None

@@ -21,18 +21,22 @@ def dropout_cell_class() -> type:
 
 
 def cast_with_mask(tensor: Any, dtype: str) -> Any:
-    """Casts a tensor to a dtype, and gives the result the mask of the tensor.
+    """Casts a tensor to a dtype, and gives the result the mask of the tensor."""
+    return copy_mask(tensor, keras.ops.cast(tensor, dtype))
+
+
+def copy_mask(tensor: Any, target: Any) -> Any:
+    """Gives a tensor that was made of another one the other's mask, and returns it.
 
     Uses `keras.src.backend.common.masking`: Keras hands masks from layer to
-    layer as an attribute of the tensor, which a cast drops.
+    layer as an attribute of the tensor, which no operation keeps.
     """
     from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 
-    cast = keras.ops.cast(tensor, dtype)
     mask = get_keras_mask(tensor)
-    if mask is not None and cast is not tensor:
-        set_keras_mask(cast, mask)
-    return cast
+    if mask is not None and target is not tensor:
+        set_keras_mask(target, mask)
+    return target
 
 
 def set_input_dtypes(model: Any, dtypes: Sequence[str]) -> None:

@@ -36,6 +36,11 @@ class GraphRaw:
         self._operation = operation
         self._frames: Sequence[Frame] | None = None
 
+    @property
+    def operation(self) -> Any:
+        """The `tf.Operation`."""
+        return self._operation
+
     def name(self) -> str:
         """Returns the name with its scopes."""
         return str(self._operation.name)

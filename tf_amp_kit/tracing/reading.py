@@ -42,6 +42,9 @@ class GraphReader:
     def __init__(self, graph: Any, calls: Sequence[OpenCall]) -> None:
         self.operations: list[Operation] = []
         self.tensors: list[Tensor] = []
+        self.graph = graph
+        #: The tensors behind the numbers.
+        self.symbolic: list[Any] = []
         self._numbers: dict[tuple[int, str], int] = {}
         self._calls = calls
         self._graphs_read: set[int] = set()
@@ -103,6 +106,7 @@ class GraphReader:
         if key not in self._numbers:
             self._numbers[key] = len(self.tensors)
             self.tensors.append(_tensor(tensor))
+            self.symbolic.append(tensor)
         return self._numbers[key]
 
 

@@ -6,18 +6,22 @@ that is what training needs memory for, and what half precision halves.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.data import batch_specs
-from tf_amp_kit.errors import ModelError, TracingError
+from tf_amp_kit.errors import InputsError, ModelError, TracingError
+from tf_amp_kit.formats import is_half
 from tf_amp_kit.tracing.facts import layer_facts
-from tf_amp_kit.tracing.inputs import CallSpecs, accepts_training, candidate_specs
+from tf_amp_kit.tracing.inputs import accepts_training, candidate_specs
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.numbering import keyed_arguments, keyed_numbers, numbers
@@ -28,15 +32,19 @@ from tf_amp_kit.tracing.reading import (
     added_losses,
     layer_calls,
 )
-from tf_amp_kit.tracing.recorder import Recorder
+from tf_amp_kit.tracing.recorder import OpenCall, Recorder
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.saved import SavedTensor, saved_tensors
-from tf_amp_kit.tracing.state import undisturbed
+from tf_amp_kit.tracing.state import state_variables, undisturbed
 
-__all__ = ["StepTrace", "trace_step"]
+__all__ = ["GRADIENTS_PATH", "LOSS_PATH", "METRICS_PATH", "Observers", "StepTrace", "trace_step"]
 
 LOSS_PATH: Final = "@loss"
 GRADIENTS_PATH: Final = "@gradients"
+METRICS_PATH: Final = "@metrics"
+
+# Any one will do, as long as it stays the same.
+_SEED: Final = 1
 
 _NEEDS_VALUES = (tf.errors.OperatorNotAllowedInGraphError, NotImplementedError)
 
@@ -46,26 +54,33 @@ class StepTrace:
     """The graph of one train step, without the optimizer's update.
 
     Attributes:
-        trace: The records of the step. The loss and the gradients are calls of
-            their own, `@loss` and `@gradients`, and outputs of these names.
-        loss: The tensor number of the loss, scaled if the optimizer scales.
+        trace: The records of the step. The loss, the gradients and the metrics
+            are calls of their own, `@loss`, `@gradients` and `@metrics`, and
+            outputs of these names.
+        loss: The tensor number of the scaled loss.
         gradients: The tensor number of each gradient by the variable's path; of
             a sparse gradient its values; None where nothing depends on it.
+        specs: The specs of inputs, targets and sample weights.
+        reader: Knows the tensors behind the numbers.
+        variables: What a run of the graph may write, as TensorFlow's variables.
     """
 
     trace: ModelTrace
     loss: int
     gradients: dict[str, int | None]
+    specs: tuple[Any, Any, Any] = field(repr=False)
+    reader: GraphReader = field(repr=False, compare=False)
+    variables: tuple[Any, ...] = field(repr=False, compare=False)
 
     def is_gradient(self, op: Operation) -> bool:
         """Tells whether an operation belongs to the backward pass."""
         return self.phase(op) == GRADIENTS_PATH
 
     def phase(self, op: Operation) -> str:
-        """Returns `"@loss"`, `"@gradients"`, or an empty string for the model."""
+        """Returns `"@loss"`, `"@gradients"`, `"@metrics"`, or nothing for the model."""
         call = self.trace.call_of(op)
         outermost = "" if call is None else [*self.trace.enclosing(call)][-1].path
-        return outermost if outermost in (LOSS_PATH, GRADIENTS_PATH) else ""
+        return outermost if outermost in (LOSS_PATH, GRADIENTS_PATH, METRICS_PATH) else ""
 
     @cached_property
     def saved_tensors(self) -> tuple[SavedTensor, ...]:
@@ -76,28 +91,61 @@ class StepTrace:
         return saved_tensors(self.trace, self.is_gradient)
 
 
-class Loss:
-    """Stands in the record for the call of the loss."""
+@dataclass(frozen=True)
+class Observers:
+    """What may be done to tensors while a step is traced.
 
-    name = LOSS_PATH
+    Attributes:
+        on_outputs: Takes a call that returned, and gives what it hands on instead.
+        on_gradients: Takes the gradients by variable, and gives what stands for them.
+    """
+
+    on_outputs: Callable[[OpenCall], Any] | None = None
+    on_gradients: Callable[[list[tuple[Any, Any]]], list[tuple[Any, Any]]] | None = None
 
 
-class Gradients:
-    """Stands in the record for the backward pass."""
+class Phase:
+    """Stands in the record for what a train step does outside the model."""
 
-    name = GRADIENTS_PATH
+    name = ""
 
 
-def trace_step(model: Any, data: Any, *, loss: Any = None) -> StepTrace:
-    """Traces a train step into a graph that never runs, and leaves the model as it was.
+class Loss(Phase):
+    """The call of the loss; its class name gives the path."""
+
+
+class Gradients(Phase):
+    """The backward pass."""
+
+
+class Metrics(Phase):
+    """The update of the compiled metrics."""
+
+
+def trace_step(
+    model: Any,
+    data: Any,
+    *,
+    loss: Any = None,
+    in_float32: bool = False,
+    observers: Observers | None = None,
+    with_metrics: bool = False,
+) -> StepTrace:
+    """Traces a train step into a graph, and leaves the model as it was.
 
     The update of the weights is left out: it would create the optimizer's
-    variables. A `train_step` of the model's own is not called either.
+    variables. A `train_step` of the model's own is not called either. The loss is
+    multiplied by an input of the graph, whatever the optimizer is.
 
     Args:
         model: A Keras model, compiled unless `loss` is given.
         data: `(x, y[, sample_weight])` as arrays or specs, or a dataset.
-        loss: What `compile` takes as `loss`. None for the compiled loss.
+        loss: What `compile` takes as `loss`; a plain function is called as a loop
+            of the user's calls it, `loss(y, y_pred)`, with what the model returns.
+            None for the compiled loss.
+        in_float32: Whether half-precision layers compute in float32 this once.
+        observers: What is done to tensors on the way.
+        with_metrics: Whether compiled metrics are updated too.
 
     Returns:
         A `StepTrace`.
@@ -122,78 +170,144 @@ def trace_step(model: Any, data: Any, *, loss: Any = None) -> StepTrace:
             f"Received: {type(model).__name__} named {model.name!r}, loss=None."
         )
     x, y, sample_weight = batch_specs(data)
-    specs = next(iter(candidate_specs(model, x)))
+    next(iter(candidate_specs(model, x)))  # raises if they do not fit
+    observers = observers or Observers()
     paths = LayerPaths(model)
-    recorder = Recorder(paths)
-    with undisturbed(paths), _keras.fresh_loss(model, loss):
-        return _trace(model, recorder, specs, (y, sample_weight))
+    recorder = Recorder(paths, on_outputs=observers.on_outputs)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(undisturbed(paths))
+        stack.enter_context(_keras.fresh_loss(model, None if is_plain_function(loss) else loss))
+        stack.enter_context(_keras.fresh_metrics(model))
+        if in_float32:
+            stack.enter_context(_keras.half_layers_compute_in("float32"))
+        step = _Step(model, recorder, loss, observers, with_metrics)
+        return step.trace(x, y, sample_weight)
 
 
-def _trace(model: Any, recorder: Recorder, specs: CallSpecs, targets: tuple[Any, Any]) -> StepTrace:
-    training = {"training": True} if accepts_training(model) else {}
-    made: dict[str, Any] = {}
+def is_plain_function(loss: Any) -> bool:
+    """Tells whether a loss is a function of the user's, and no class or name of Keras."""
+    return callable(loss) and not isinstance(loss, keras.losses.Loss | type)
 
-    def step(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        with observing(recorder):
+
+class _Step:
+    """A train step while it is traced."""
+
+    def __init__(
+        self,
+        model: Any,
+        recorder: Recorder,
+        loss: Any,
+        observers: Observers,
+        with_metrics: bool,
+    ) -> None:
+        self._model = model
+        self._recorder = recorder
+        self._loss_fn: Any = loss if is_plain_function(loss) else None
+        self._observers = observers
+        self._with_metrics = with_metrics
+
+    def trace(self, x: Any, y: Any, sample_weight: Any) -> StepTrace:
+        given = {"y": y, "sample_weight": sample_weight}
+        kwargs = {name: value for name, value in given.items() if value is not None}
+        args = (x, tf.TensorSpec((), tf.float32))
+        try:
+            graph = _keras.trace_to_graph(self._run, args, kwargs, is_to_run=True)
+        except _NEEDS_VALUES as error:
+            raise TracingError(
+                "The train step cannot be traced: the Python code of "
+                f"{type(self._model).__name__} needs values. Use `keras.ops.cond` and "
+                f"`keras.ops.while_loop` there. Received: {error}"
+            ) from error
+        return self._freeze(GraphReader(graph, self._recorder.calls), (x, y, sample_weight))
+
+    def _run(self, x: Any, loss_scale: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        # Otherwise random operations without a seed would differ from run to run.
+        graph = tf.compat.v1.get_default_graph()
+        graph.seed = _SEED if graph.seed is None else graph.seed
+        training = {"training": True} if accepts_training(self._model) else {}
+        run = self._recorder.run
+        with observing(self._recorder), _keras.originals_remembered():
             with tf.GradientTape() as tape:
-                made["outputs"] = model(x, **training)
-                made["loss"] = recorder.run(
-                    Loss(), _compute_loss, (model, x, y, made["outputs"], sample_weight), {}
-                )
-            variables = model.trainable_variables
-            gradients = recorder.run(
-                Gradients(), lambda _, *args: tape.gradient(*args), (made["loss"], variables), {}
+                self._outputs = self._model(x, **training)
+                args = (x, y, self._outputs, sample_weight, loss_scale)
+                self._loss = run(Loss(), self._compute_loss, args, {})
+            variables = self._model.trainable_variables
+            gradients = run(
+                Gradients(),
+                lambda _, *args: tape.gradient(*args),
+                (self._loss, variables),
+                {},
             )
-        made["gradients"] = list(zip(variables, gradients, strict=True))
-        return made["loss"]
+            self._gradients = list(zip(variables, gradients, strict=True))
+            self._metrics = None
+            if self._with_metrics and y is not None:
+                args = (x, y, self._outputs, sample_weight)
+                self._metrics = run(Metrics(), self._compute_metrics, args, {})
+        if self._observers.on_gradients:
+            self._gradients = self._observers.on_gradients(self._gradients)
+        return self._loss
 
-    given = {"y": targets[0], "sample_weight": targets[1]}
-    kwargs = {name: value for name, value in given.items() if value is not None}
-    try:
-        graph = _keras.trace_to_graph(step, specs.args, kwargs)
-    except _NEEDS_VALUES as error:
-        raise TracingError(
-            f"The train step cannot be traced: the Python code of {type(model).__name__} "
-            "needs values. Use `keras.ops.cond` and `keras.ops.while_loop` there. "
-            f"Received: {error}"
-        ) from error
-    return _freeze(recorder, GraphReader(graph, recorder.calls), made)
+    def _compute_loss(
+        self, _: Phase, x: Any, y: Any, y_pred: Any, sample_weight: Any, loss_scale: Any
+    ) -> Any:
+        if self._loss_fn is not None:
+            loss = self._call_loss_fn(y, y_pred, sample_weight)
+        else:
+            parameters = inspect.signature(self._model.compute_loss).parameters
+            training = {"training": True} if "training" in parameters else {}
+            loss = self._model.compute_loss(
+                x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, **training
+            )
+        # As loss scaling does: the largest scales are beyond float16.
+        loss = tf.cast(loss, tf.float32) if is_half(loss.dtype.name) else loss
+        return loss * tf.cast(loss_scale, loss.dtype)
 
+    def _call_loss_fn(self, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        if sample_weight is not None:
+            raise InputsError(
+                "A plain function as loss takes no sample weights. Expected data without them, "
+                f"or a keras.losses.Loss. Received: loss={self._loss_fn!r} and sample weights."
+            )
+        loss = tf.reduce_mean(self._loss_fn(y, y_pred))
+        return tf.add_n([loss, *(tf.cast(one, loss.dtype) for one in self._model.losses)])
 
-def _compute_loss(_: Loss, model: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
-    parameters = inspect.signature(model.compute_loss).parameters
-    training = {"training": True} if "training" in parameters else {}
-    loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, **training)
-    optimizer = getattr(model, "optimizer", None)
-    return loss if optimizer is None else optimizer.scale_loss(loss)
+    def _compute_metrics(self, _: Phase, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        return self._model.compute_metrics(x, y, y_pred, sample_weight)
 
-
-def _freeze(recorder: Recorder, reader: GraphReader, made: dict[str, Any]) -> StepTrace:
-    paths = recorder.paths
-    names = _variable_paths(paths) if paths is not None else {}
-    gradients = {
-        names.get(id(variable), variable.name): next(
-            iter(numbers(getattr(gradient, "values", gradient), reader)), None
+    def _freeze(self, reader: GraphReader, specs: tuple[Any, Any, Any]) -> StepTrace:
+        recorder = self._recorder
+        paths = recorder.paths
+        names = _variable_paths(paths) if paths is not None else {}
+        gradients = {
+            names.get(id(variable), variable.name): next(
+                iter(numbers(getattr(gradient, "values", gradient), reader)), None
+            )
+            for variable, gradient in self._gradients
+        }
+        (loss,) = numbers(self._loss, reader)
+        outputs = keyed_numbers(self._outputs, reader) | {LOSS_PATH: loss}
+        outputs |= {
+            join(GRADIENTS_PATH, name): key for name, key in gradients.items() if key is not None
+        }
+        metrics = keyed_numbers(self._metrics or {}, reader)
+        outputs |= {join(METRICS_PATH, name): key for name, key in metrics.items()}
+        trace = ModelTrace(
+            training=True,
+            is_eager=False,
+            layers=layer_facts(paths) if paths is not None else (),
+            calls=layer_calls(recorder, reader),
+            operations=tuple(reader.operations),
+            tensors=tuple(reader.tensors),
+            inputs=keyed_numbers(keyed_arguments(recorder.calls[0].arguments), reader),
+            outputs=outputs,
+            losses=added_losses(recorder, reader),
         )
-        for variable, gradient in made["gradients"]
-    }
-    (loss,) = numbers(made["loss"], reader)
-    outputs = keyed_numbers(made["outputs"], reader) | {LOSS_PATH: loss}
-    outputs |= {
-        join(GRADIENTS_PATH, name): key for name, key in gradients.items() if key is not None
-    }
-    trace = ModelTrace(
-        training=True,
-        is_eager=False,
-        layers=layer_facts(paths) if paths is not None else (),
-        calls=layer_calls(recorder, reader),
-        operations=tuple(reader.operations),
-        tensors=tuple(reader.tensors),
-        inputs=keyed_numbers(keyed_arguments(recorder.calls[0].arguments), reader),
-        outputs=outputs,
-        losses=added_losses(recorder, reader),
-    )
-    return StepTrace(trace=trace, loss=loss, gradients=gradients)
+        return StepTrace(trace, loss, gradients, specs, reader, self._written(reader.graph))
+
+    def _written(self, graph: Any) -> tuple[Any, ...]:
+        variables = state_variables(LayerPaths(self._model))
+        with graph.as_default():
+            return tuple(one for one in variables if _keras.may_be_written(one))
 
 
 def _variable_paths(paths: LayerPaths) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""Every accepted form of example inputs, turned into specs and tiny batches."""
+"""Shapes and dtypes of every accepted form of example data, and tiny batches."""
 
 from __future__ import annotations
 

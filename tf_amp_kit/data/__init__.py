@@ -1,0 +1,27 @@
+"""Every accepted form of example data, turned into specs and batches."""
+
+from __future__ import annotations
+
+from tf_amp_kit.data.batches import Batch, as_data, batches
+from tf_amp_kit.data.specs import (
+    batch_specs,
+    first_inputs,
+    input_specs,
+    tiny_batch,
+    with_batch_size,
+    with_fixed_shape,
+    with_float_dtype,
+)
+
+__all__ = [
+    "Batch",
+    "as_data",
+    "batch_specs",
+    "batches",
+    "first_inputs",
+    "input_specs",
+    "tiny_batch",
+    "with_batch_size",
+    "with_fixed_shape",
+    "with_float_dtype",
+]

@@ -1,0 +1,150 @@
+"""Batches of real values out of every accepted form of training data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_amp_kit.data.specs import batch_specs
+from tf_amp_kit.errors import InputsError
+
+__all__ = ["Batch", "as_data", "batches"]
+
+
+class Batch(NamedTuple):
+    """One batch: inputs, targets and sample weights; None for what is not there."""
+
+    x: Any
+    y: Any = None
+    sample_weight: Any = None
+
+
+def as_data(data: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    """Joins `x, y[, sample_weight]` into one argument; other data stay as they are.
+
+    Args:
+        data: A dataset, a tuple `(x, y[, sample_weight])`, or `x`.
+        y: Targets, if `data` is `x`.
+        sample_weight: Weights, if `data` is `x`.
+
+    Returns:
+        A dataset or a tuple.
+
+    Raises:
+        InputsError: If there are targets or weights beside a dataset.
+
+    Example:
+
+    >>> as_data("x", "y")
+    ('x', 'y')
+    """
+    if y is None and sample_weight is None:
+        return data
+    if isinstance(data, tf.data.Dataset | keras.utils.PyDataset):
+        raise InputsError(
+            "A dataset holds its targets itself. Expected no `y` and no `sample_weight` with it. "
+            f"Received: a {type(data).__name__} with {'y' if y is not None else 'sample_weight'}."
+        )
+    return (data, y) if sample_weight is None else (data, y, sample_weight)
+
+
+def batches(data: Any, batch_size: int | None) -> Iterator[Batch]:
+    """Yields batches of tensors.
+
+    Args:
+        data: A dataset or `PyDataset` of batches, or a tuple `(x, y)` or
+            `(x, y, sample_weight)` of arrays or tensors, sparse and ragged too.
+        batch_size: How many samples of arrays are a batch; None for all of them.
+
+    Yields:
+        One `Batch` after the other, float64 values as float32, as in `fit`.
+
+    Raises:
+        InputsError: If the data cannot be read, hold no values, or differ in length.
+
+    Example:
+
+    >>> [batch.x.shape[0] for batch in batches((np.zeros((5, 3)), np.zeros(5)), 2)]
+    [2, 2, 1]
+    """
+    specs = batch_specs(data)
+    for batch in _raw_batches(data, specs, batch_size):
+        yield Batch(*_map(_converted, specs, tuple(batch)))
+
+
+def _raw_batches(data: Any, specs: Any, batch_size: int | None) -> Iterator[Batch]:
+    if isinstance(data, tf.data.Dataset):
+        for element in data:
+            yield _batch(element)
+    elif isinstance(data, keras.utils.PyDataset):
+        for index in range(_length(data)):
+            yield _batch(data[index])
+    else:
+        yield from _slices(_map(_checked, specs, tuple(_batch(data))), specs, batch_size)
+
+
+def _batch(element: Any) -> Batch:
+    return Batch(*element) if isinstance(element, tuple) else Batch(element)
+
+
+def _length(data: Any) -> int:
+    count = data.num_batches
+    # An endless one: whoever reads it says how many batches are enough.
+    return 2**62 if count is None else int(count)
+
+
+def _slices(whole: Any, specs: Any, batch_size: int | None) -> Iterator[Batch]:
+    lengths: list[int] = []
+    _map(lambda _, leaf: lengths.append(int(leaf.shape[0])), specs, whole)
+    if len(set(lengths)) > 1:
+        raise InputsError(
+            f"Inputs, targets and weights need the same length. Received: lengths {lengths}."
+        )
+    # Empty data are one empty batch.
+    length = max(lengths[0], 1)
+    step = batch_size or length
+    for start in range(0, length, step):
+        end = min(start + step, lengths[0])
+        yield Batch(*_map(lambda _, leaf: _part(leaf, start, end), specs, whole))  # noqa: B023
+
+
+def _map(change: Callable[[Any, Any], Any], specs: Any, values: Any) -> Any:
+    """Applies a function to specs and values; a list of numbers has one spec."""
+    if specs is None:
+        return None
+    if isinstance(specs, dict):
+        return {key: _map(change, spec, values[key]) for key, spec in specs.items()}
+    if isinstance(specs, list | tuple) and not isinstance(specs, tf.TypeSpec):
+        pairs = zip(specs, values, strict=True)
+        return type(specs)([_map(change, spec, value) for spec, value in pairs])
+    return change(specs, values)
+
+
+def _checked(_: Any, leaf: Any) -> Any:
+    if isinstance(leaf, tf.TypeSpec | keras.KerasTensor) or _is_shape(leaf):
+        raise InputsError(
+            "A run needs values. Expected arrays, tensors or a dataset. "
+            f"Received: {type(leaf).__name__}."
+        )
+    return leaf if tf.is_tensor(leaf) else np.asarray(leaf)
+
+
+def _is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, tuple | tf.TensorShape) and None in list(leaf)
+
+
+def _part(leaf: Any, start: int, end: int) -> Any:
+    if isinstance(leaf, tf.SparseTensor):
+        begin = [start] + [0] * (leaf.shape.rank - 1)
+        return tf.sparse.slice(leaf, begin, [end - start, *leaf.shape[1:]])
+    return leaf[start:end]
+
+
+def _converted(spec: Any, value: Any) -> Any:
+    if tf.is_tensor(value):
+        return value if value.dtype == spec.dtype else tf.cast(value, spec.dtype)
+    return tf.convert_to_tensor(np.asarray(value), spec.dtype)

@@ -1,0 +1,72 @@
+"""Running a traced train step on batches, and leaving the model as it was."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_amp_kit import _keras
+from tf_amp_kit.data import Batch
+from tf_amp_kit.tracing.state import values_restored
+from tf_amp_kit.tracing.step_graph import StepTrace
+
+__all__ = ["StepRunner", "run_plainly"]
+
+
+class StepRunner:
+    """Runs a traced train step, and gives variables their values back after each run.
+
+    Args:
+        step: The traced step.
+    """
+
+    def __init__(self, step: StepTrace) -> None:
+        self.step = step
+        self.graph = step.reader.graph
+
+    def function(self, outputs: Sequence[Any]) -> Callable[[Batch, float], list[Any]]:
+        """Makes a function that computes some tensors of the step's graph.
+
+        Args:
+            outputs: Tensors of the graph.
+
+        Returns:
+            A function of a batch and a loss scale.
+        """
+        compute = _keras.graph_function(self.graph, outputs)
+
+        def run(batch: Batch, loss_scale: float) -> list[Any]:
+            with values_restored(self.step.variables):
+                return run_plainly(compute, self._flat_inputs(batch, loss_scale))
+
+        return run
+
+    def _flat_inputs(self, batch: Batch, loss_scale: float) -> list[Any]:
+        x, y, sample_weight = batch
+        given = {"y": y, "sample_weight": sample_weight}
+        kwargs = {name: value for name, value in given.items() if value is not None}
+        scale = tf.constant(loss_scale, tf.float32)
+        return tf.nest.flatten(((x, scale), kwargs), expand_composites=True)  # type: ignore[no-any-return]
+
+
+def run_plainly(compute: Callable[..., list[Any]], values: Sequence[Any]) -> list[Any]:
+    """Calls a function without TensorFlow's graph optimizer.
+
+    That one takes longer than a run does, and may reorder what is looked at.
+    """
+    with _unoptimized():
+        return compute(*values)
+
+
+@contextlib.contextmanager
+def _unoptimized() -> Iterator[None]:
+    name = "disable_meta_optimizer"
+    before = tf.config.optimizer.get_experimental_options().get(name, False)
+    tf.config.optimizer.set_experimental_options({name: True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({name: before})
