@@ -10,6 +10,7 @@ from tf_amp_kit._keras.autocast import autocast_dtype, autocast_scope, stored_dt
 from tf_amp_kit._keras.code import kind_of_keras_code
 from tf_amp_kit._keras.gradients import original_operation, originals_remembered
 from tf_amp_kit._keras.graphs import (
+    captured_from,
     eager_operations_seen,
     function_graph,
     functions_inlined,
@@ -71,6 +72,7 @@ __all__ = [
     "autocast_scope",
     "autograph_error",
     "can_repeat_compile",
+    "captured_from",
     "cast_with_mask",
     "compile_arguments",
     "context_value",

@@ -88,6 +88,14 @@ def graph_function(graph: Any, outputs: Sequence[Any]) -> Callable[..., list[Any
     return call
 
 
+def captured_from(graph: Any, tensor: Any) -> Any:
+    """Returns what a placeholder of a graph stands for outside of it, or None.
+
+    Uses `FuncGraph.captures`, of a class that has no public name.
+    """
+    return next((outside for outside, inside in graph.captures if inside is tensor), None)
+
+
 _inlining: ContextVar[bool] = ContextVar("inlining", default=False)
 
 

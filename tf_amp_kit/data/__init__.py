@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tf_amp_kit.data.batches import Batch, as_data, batches
+from tf_amp_kit.data.batches import DEFAULT_BATCH_SIZE, Batch, as_data, batches, count_batches
 from tf_amp_kit.data.specs import (
     batch_specs,
     first_inputs,
@@ -14,10 +14,12 @@ from tf_amp_kit.data.specs import (
 )
 
 __all__ = [
+    "DEFAULT_BATCH_SIZE",
     "Batch",
     "as_data",
     "batch_specs",
     "batches",
+    "count_batches",
     "first_inputs",
     "input_specs",
     "tiny_batch",

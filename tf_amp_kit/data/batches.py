@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import keras
 import numpy as np
@@ -12,7 +12,10 @@ import tensorflow as tf
 from tf_amp_kit.data.specs import batch_specs
 from tf_amp_kit.errors import InputsError
 
-__all__ = ["Batch", "as_data", "batches"]
+__all__ = ["DEFAULT_BATCH_SIZE", "Batch", "as_data", "batches", "count_batches"]
+
+#: How many samples of arrays are a batch, as in `fit`.
+DEFAULT_BATCH_SIZE: Final = 32
 
 
 class Batch(NamedTuple):
@@ -76,6 +79,32 @@ def batches(data: Any, batch_size: int | None) -> Iterator[Batch]:
         yield Batch(*_map(_converted, specs, tuple(batch)))
 
 
+def count_batches(data: Any, batch_size: int | None) -> int | None:
+    """Tells how many batches there are; None for those that do not tell, or never end.
+
+    Args:
+        data: What `batches` takes.
+        batch_size: Likewise.
+
+    Returns:
+        The number of batches, or None.
+
+    Example:
+
+    >>> count_batches((np.zeros((5, 3)), np.zeros(5)), 2)
+    3
+    """
+    if isinstance(data, tf.data.Dataset):
+        count = int(data.cardinality())
+        return count if count >= 0 else None
+    if isinstance(data, keras.utils.PyDataset):
+        return None if data.num_batches is None else int(data.num_batches)
+    lengths: list[int] = []
+    specs = batch_specs(data)
+    _map(lambda _, leaf: lengths.append(int(leaf.shape[0])), specs, _arrays(data, specs))
+    return 1 if batch_size is None else max(1, -(-lengths[0] // batch_size))
+
+
 def _raw_batches(data: Any, specs: Any, batch_size: int | None) -> Iterator[Batch]:
     if isinstance(data, tf.data.Dataset):
         for element in data:
@@ -84,7 +113,11 @@ def _raw_batches(data: Any, specs: Any, batch_size: int | None) -> Iterator[Batc
         for index in range(_length(data)):
             yield _batch(data[index])
     else:
-        yield from _slices(_map(_checked, specs, tuple(_batch(data))), specs, batch_size)
+        yield from _slices(_arrays(data, specs), specs, batch_size)
+
+
+def _arrays(data: Any, specs: Any) -> Any:
+    return _map(_checked, specs, tuple(_batch(data)))
 
 
 def _batch(element: Any) -> Batch:

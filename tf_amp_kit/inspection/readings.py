@@ -6,14 +6,16 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Final
 
 import keras
 
+from tf_amp_kit.errors import OptimizerError
 from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
 
-__all__ = ["Interval", "ScaleReader", "Trend"]
+__all__ = ["Interval", "ScaleReader", "Trend", "checked_loss_scale"]
 
 # A scale that starts too high is skipped down within a reading or two.
 _READS_IN_A_ROW: Final = 3
@@ -109,6 +111,33 @@ class ScaleReader:
             "skipped_steps": math.nan if is_unknown else interval.skipped,
             "skip_rate": math.nan if is_unknown else interval.skip_rate,
         }
+
+
+def checked_loss_scale(model: Any, loss_scale: float | None) -> float:
+    """Returns the given loss scale, or the one that a model's optimizer is at.
+
+    Args:
+        model: A Keras model, compiled or not.
+        loss_scale: A scale, or None for the optimizer's; 1 where none scales.
+
+    Raises:
+        OptimizerError: If it is not a positive finite number.
+
+    Example:
+
+    >>> checked_loss_scale(keras.Sequential(), None)
+    1.0
+    """
+    if loss_scale is None:
+        optimizer = getattr(model, "optimizer", None)
+        return 1.0 if optimizer is None else float(ScaleReader(optimizer).read().scale)
+    is_number = isinstance(loss_scale, Real) and not isinstance(loss_scale, bool)
+    if not is_number or not math.isfinite(loss_scale) or loss_scale <= 0:
+        raise OptimizerError(
+            "Expected a positive finite loss scale, or None for the optimizer's. "
+            f"Received: loss_scale={loss_scale!r}."
+        )
+    return float(loss_scale)
 
 
 class Trend:

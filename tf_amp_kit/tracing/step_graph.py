@@ -72,6 +72,17 @@ class StepTrace:
     reader: GraphReader = field(repr=False, compare=False)
     variables: tuple[Any, ...] = field(repr=False, compare=False)
 
+    @cached_property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the graph's inputs in order, captured ones aside."""
+        x, y, sample_weight = self.specs
+        return (
+            *_keyed("@input", x),
+            "@loss_scale",
+            *_keyed("@sample_weight", sample_weight),
+            *_keyed("@target", y),
+        )
+
     def is_gradient(self, op: Operation) -> bool:
         """Tells whether an operation belongs to the backward pass."""
         return self.phase(op) == GRADIENTS_PATH
@@ -81,6 +92,25 @@ class StepTrace:
         call = self.trace.call_of(op)
         outermost = "" if call is None else [*self.trace.enclosing(call)][-1].path
         return outermost if outermost in (LOSS_PATH, GRADIENTS_PATH, METRICS_PATH) else ""
+
+    def original(self, op: Operation) -> Operation | None:
+        """Returns the operation of the forward pass that another is part of the gradient of.
+
+        The sum of several gradients belongs to what its next reader is the gradient
+        of, and so does all else that TensorFlow puts in between.
+        """
+        pending, seen = [op], {op.index}
+        while pending:
+            current = pending.pop(0)
+            original = _keras.original_operation(current.raw.operation)
+            if original is not None and original.outputs:
+                key = self.reader.number(original.outputs[0])
+                return None if key is None else self.trace.producers.get(key)
+            for reader in (r for key in current.outputs for r in self.trace.consumers.get(key, ())):
+                if reader.index not in seen and self.is_gradient(reader):
+                    seen.add(reader.index)
+                    pending.append(reader)
+        return None
 
     @cached_property
     def saved_tensors(self) -> tuple[SavedTensor, ...]:
@@ -276,8 +306,8 @@ class _Step:
 
     def _freeze(self, reader: GraphReader, specs: tuple[Any, Any, Any]) -> StepTrace:
         recorder = self._recorder
-        paths = recorder.paths
-        names = _variable_paths(paths) if paths is not None else {}
+        paths = recorder.paths or LayerPaths(self._model)
+        names = {id(one): path for one, path in variable_paths(paths).items()}
         gradients = {
             names.get(id(variable), variable.name): next(
                 iter(numbers(getattr(gradient, "values", gradient), reader)), None
@@ -294,7 +324,7 @@ class _Step:
         trace = ModelTrace(
             training=True,
             is_eager=False,
-            layers=layer_facts(paths) if paths is not None else (),
+            layers=layer_facts(paths),
             calls=layer_calls(recorder, reader),
             operations=tuple(reader.operations),
             tensors=tuple(reader.tensors),
@@ -310,9 +340,30 @@ class _Step:
             return tuple(one for one in variables if _keras.may_be_written(one))
 
 
-def _variable_paths(paths: LayerPaths) -> dict[int, str]:
-    names: dict[int, str] = {}
+def _keyed(prefix: str, specs: Any) -> list[str]:
+    """Names the components of a structure, in the order that TensorFlow flattens it in."""
+    if isinstance(specs, dict):
+        return [
+            name for key in sorted(specs) for name in _keyed(join(prefix, str(key)), specs[key])
+        ]
+    if isinstance(specs, list | tuple):
+        parts = enumerate(specs)
+        return [name for key, spec in parts for name in _keyed(join(prefix, str(key)), spec)]
+    count = 0 if specs is None else len(tf.nest.flatten(specs, expand_composites=True))
+    return [prefix if "/" in prefix else join(prefix, "0")] * count
+
+
+def variable_paths(paths: LayerPaths) -> dict[Any, str]:
+    """Returns the path of each variable of a model: its innermost owner's, and its name.
+
+    Args:
+        paths: The paths of the model's layers.
+
+    Returns:
+        The paths by `keras.Variable`, weights and the state of metrics and seeds.
+    """
+    names: dict[int, tuple[Any, str]] = {}
     for path, layer in paths:  # from the model down: the innermost owner names it last
-        for variable in layer.weights:
-            names[id(variable)] = join(path, variable.name)
-    return names
+        for variable in layer.variables:
+            names[id(variable)] = variable, join(path, variable.name)
+    return dict(names.values())

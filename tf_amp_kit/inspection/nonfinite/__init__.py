@@ -1,0 +1,1 @@
+"""Where the first NaN or Inf of a train step was born."""

@@ -1,0 +1,172 @@
+"""From an operation that was found to the record that a user reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tf_amp_kit import _keras
+from tf_amp_kit.inspection.nonfinite.constants import Changed, Constants
+from tf_amp_kit.inspection.nonfinite.health import Health
+from tf_amp_kit.inspection.nonfinite.operand import Operand
+from tf_amp_kit.inspection.nonfinite.reasons import explain
+from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin
+from tf_amp_kit.inspection.nonfinite.search import Found
+from tf_amp_kit.tracing.records import LayerCall, Operation
+from tf_amp_kit.tracing.source import Source
+from tf_amp_kit.tracing.step_graph import StepTrace
+
+__all__ = ["Describer", "place_of"]
+
+FORWARD: Final = "forward"
+BACKWARD: Final = "backward"
+
+# Text, resources and lists have no range.
+_NUMERIC_KINDS: Final = "fiub"
+
+Place = tuple[str, str, Source | None]
+
+
+class Describer:
+    """Describes what was found in a train step.
+
+    Args:
+        step: The traced step.
+        variable_paths: The path of each `keras.Variable`.
+        constants: Gives what half precision did to the constants, when asked.
+    """
+
+    def __init__(
+        self,
+        step: StepTrace,
+        variable_paths: Mapping[Any, str],
+        constants: Callable[[], Constants | None],
+    ) -> None:
+        self._step = step
+        self._variable_paths = variable_paths
+        self._constants = constants
+
+    def origin(self, found: Found) -> NonFiniteOrigin:
+        """Makes the record of an origin; computes its operands once more."""
+        op = found.operation
+        *inputs, result = found.level.values([*op.inputs, found.result])
+        changed = self._changed(op)
+        operands = self._operands(op, inputs)
+        outcome = _operand(result, changed[-1])
+        if op.type in ("Placeholder", "ReadVariableOp"):
+            return self._of_data(op, outcome)
+        path, layer_class, source = place_of(self._step, op)
+        return NonFiniteOrigin(
+            path=path,
+            layer_class=layer_class,
+            operation=op.type,
+            direction=BACKWARD if self._step.is_gradient(op) else FORWARD,
+            reason=explain(op.type, operands, outcome, op.get_attribute),
+            source=source,
+            operands=operands,
+            result=outcome,
+            iterations=found.iterations,
+        )
+
+    def spread(self, found: Found, bad: Mapping[int, Health]) -> tuple[str, ...]:
+        """Lists the layers whose operations gave something bad after the origin."""
+        paths = []
+        for op in self._step.trace.operations:
+            is_later = op.index > found.operation.index
+            call = self._step.trace.call_of(op)
+            is_bad = any(key in bad for key in op.outputs)
+            if is_bad and is_later and call is not None and not self._step.phase(op):
+                paths.append(call.path)
+        return tuple(path for path in dict.fromkeys(paths) if path)
+
+    def ends(self, numbers: Sequence[int]) -> tuple[str, ...]:
+        """Names what the step leaves behind, by tensor numbers."""
+        names = {key: name for name, key in self._step.trace.outputs.items()}
+        names = {
+            key: name if name.startswith("@") else f"@output/{name}" for key, name in names.items()
+        }
+        writers = {
+            op.inputs[1]: self._variable(op.inputs[0])
+            for op in self._step.trace.operations
+            if "Assign" in op.type and len(op.inputs) > 1
+        }
+        return tuple(names.get(key) or writers.get(key, "") for key in numbers)
+
+    def _operands(self, op: Operation, values: Sequence[Any]) -> tuple[Operand, ...]:
+        return tuple(
+            _operand(value, changed)
+            for value, changed in zip(values, self._changed(op), strict=False)
+            if np.dtype(value.dtype.as_numpy_dtype).kind in _NUMERIC_KINDS or value.dtype.is_floating
+        )
+
+    def _changed(self, op: Operation) -> list[Changed | None]:
+        """What half precision changed behind each input, and in the operation itself."""
+        constants = self._constants()
+        if constants is None:
+            return [None] * (len(op.inputs) + 1)
+        return [*map(constants.behind, op.inputs), constants.changed_by(op)]
+
+    def _of_data(self, op: Operation, outcome: Operand) -> NonFiniteOrigin:
+        is_variable = op.type == "ReadVariableOp"
+        path = self._variable(op.inputs[0]) if is_variable else self._data(op)
+        kinds = {"NaN": outcome.num_nan, "infinite": outcome.num_infinite}
+        counts = " and ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
+        holder = "variable" if is_variable else "data"
+        return NonFiniteOrigin(
+            path=path,
+            layer_class="",
+            operation="",
+            direction=FORWARD,
+            reason=f"The {holder} hold{'s' * is_variable} {counts} of {outcome.num_elements} "
+            "elements before the step begins.",
+            source=None,
+            operands=(),
+            result=outcome,
+        )
+
+    def _variable(self, key: int) -> str:
+        tensor = self._step.reader.symbolic[self._outermost(key)]
+        handle = _keras.captured_from(self._step.reader.graph, tensor)
+        paths = self._variable_paths.items()
+        return next((path for one, path in paths if one.value.handle is handle), "")
+
+    def _data(self, op: Operation) -> str:
+        tensor = self._step.reader.symbolic[self._outermost(op.outputs[0])]
+        names = dict(zip(map(id, self._step.reader.graph.inputs), self._step.input_names, strict=False))
+        return names.get(id(tensor), "")
+
+    def _outermost(self, key: int) -> int:
+        """Follows a tensor out of the bodies that it was handed into."""
+        op = self._step.trace.producers.get(key)
+        while op is not None and op.type == "Placeholder" and op.inputs:
+            key = op.inputs[0]
+            op = self._step.trace.producers.get(key)
+        return key
+
+
+def place_of(step: StepTrace, op: Operation) -> Place:
+    """Tells the layer and the line of an operation; of a gradient those of what it is of."""
+    own = step.trace.source(op)
+    if not step.is_gradient(op):
+        return (*_owner(step.trace.call_of(op)), own)
+    original = step.original(op)
+    if original is None:
+        return (*_owner(step.trace.call_of(op)), own)
+    # A gradient of the user's own has a line of its own.
+    return (*_owner(step.trace.call_of(original)), own or step.trace.source(original))
+
+
+def _owner(call: LayerCall | None) -> tuple[str, str]:
+    if call is None:
+        return "", ""
+    return call.path, "" if call.path.rpartition("/")[2].startswith("@") else call.layer_class
+
+
+def _operand(value: Any, changed: Changed | None) -> Operand:
+    array = value.numpy() if hasattr(value, "numpy") else value
+    if changed is None:
+        return Operand.of(array)
+    source = str(changed.source) if changed.source else ""
+    return Operand.of(array, constant=changed.intended, constant_source=source)

@@ -1,0 +1,108 @@
+"""Finding the first NaN or Inf of a train step."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import keras
+
+from tf_amp_kit.data import DEFAULT_BATCH_SIZE, as_data, batches, count_batches
+from tf_amp_kit.inspection.nonfinite.case import Case
+from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin, NonFiniteReport
+from tf_amp_kit.inspection.nonfinite.saving import save_batch
+from tf_amp_kit.inspection.readings import checked_loss_scale
+
+__all__ = ["NonFiniteOrigin", "NonFiniteReport", "find_nonfinite"]
+
+
+def find_nonfinite(
+    model: keras.Model,
+    data: Any,
+    y: Any = None,
+    *,
+    loss: Any = None,
+    loss_scale: float | None = None,
+    batch_size: int | None = DEFAULT_BATCH_SIZE,
+    save_to: str | os.PathLike[str] | None = None,
+    verbose: int = 1,
+) -> NonFiniteReport:
+    """Finds the first NaN or Inf of a train step: the layer, the operation, the line, and why.
+
+    Use it when a loss is NaN, when steps are skipped all the time, or to search a
+    dataset for the batch that does it. Each batch runs through one train step
+    (forward pass with `training=True`, loss, gradients, compiled metrics) in the
+    precision that the model is in; weights, statistics, seeds and metrics are as
+    before afterwards. All operations are looked at, those in recurrent cells, loops,
+    branches and `tf.function`s too. NaN and Inf that reach nothing are nobody's
+    business: an attention mask of -inf is not reported. The update of the weights is
+    left out, and a `train_step` of the model's own is not called.
+
+    Args:
+        model: A Keras model, compiled unless `loss` is given.
+        data: `(x, y[, sample_weight])` as arrays or tensors, a `tf.data.Dataset` or a
+            Keras `PyDataset` of batches, or `x` alone. The search ends at the first
+            bad batch.
+        y: The targets, if `data` is `x`.
+        loss: What `compile` takes as `loss`; None for the compiled one. A plain
+            function is called as a loop of your own would, `loss(y, y_pred)`, on what
+            the model returns, half precision or not.
+        loss_scale: What to multiply the loss by. None means the scale that the
+            optimizer is at, and 1 for an optimizer that does not scale.
+        batch_size: How many samples of arrays are a batch; None for all of them.
+        save_to: Where to save the bad batch, as an `.npz` file with keys such as
+            `x/0`, `y/0`, `sample_weight/0`.
+        verbose: 1 prints the report, and a progress bar for more than one batch; 0 is
+            silent.
+
+    Returns:
+        A `NonFiniteReport`, whose `origin` is None if every batch was clean.
+
+    Raises:
+        ModelError: If it is not a Keras 3 model, or has no loss.
+        InputsError: If the data cannot be read, or do not fit the model.
+        TracingError: If the model's Python code needs values.
+        OptimizerError: If the loss scale is not a positive finite number.
+
+    Example:
+
+    >>> import numpy as np
+    >>> class Growth(keras.layers.Layer):
+    ...     def call(self, inputs):
+    ...         return keras.ops.exp(inputs)
+    >>> policy = keras.config.dtype_policy()
+    >>> keras.config.set_dtype_policy("mixed_float16")
+    >>> model = keras.Sequential([keras.Input((2,)), Growth(name="growth")])
+    >>> model.compile("sgd", "mse")
+    >>> report = find_nonfinite(model, np.full((1, 2), 12.5), np.ones((1, 2)), verbose=0)
+    >>> report.origin.path, report.origin.operation, report.in_float32
+    ('growth', 'Exp', False)
+    >>> report.origin.reason
+    'Exp of 12.5 overflows float16 above 11.09.'
+    >>> keras.config.set_dtype_policy(policy)
+    """
+    data = as_data(data, y)
+    scale = checked_loss_scale(model, loss_scale)
+    case = Case(model, data, loss)
+    report = _search(case, data, batch_size, scale, save_to, verbose)
+    if verbose:
+        print(report)
+    return report
+
+
+def _search(
+    case: Case, data: Any, batch_size: int | None, scale: float, save_to: Any, verbose: int
+) -> NonFiniteReport:
+    expected = count_batches(data, batch_size)
+    bar = keras.utils.Progbar(expected, unit_name="batch") if verbose and expected != 1 else None
+    count = 0
+    for count, batch in enumerate(batches(data, batch_size), start=1):
+        diagnosis = case.diagnose(batch, scale)
+        if bar is not None:
+            bar.update(count, finalize=diagnosis is not None)
+        if diagnosis is not None:
+            saved_to = None if save_to is None else save_batch(batch, save_to)
+            return case.report(diagnosis, batch, scale, count, saved_to)
+    if bar is not None and expected is None:
+        bar.update(count, finalize=True)
+    return case.clean_report(count, scale)
