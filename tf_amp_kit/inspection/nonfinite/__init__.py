@@ -1,0 +1,1 @@
+"""Where NaN and infinity come from: the first operation that makes them, and why."""
