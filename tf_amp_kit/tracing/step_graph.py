@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_amp_kit import _keras
@@ -208,6 +209,8 @@ def trace_step(
         stack.enter_context(undisturbed(paths))
         stack.enter_context(_keras.fresh_loss(model, None if is_plain_function(loss) else loss))
         stack.enter_context(_keras.fresh_metrics(model))
+        # NumPy warns where a constant overflows: that is a finding, with its line.
+        stack.enter_context(np.errstate(over="ignore"))
         if in_float32:
             stack.enter_context(_keras.half_layers_compute_in("float32"))
         step = _Step(model, recorder, loss, observers, with_metrics)
@@ -307,7 +310,7 @@ class _Step:
     def _freeze(self, reader: GraphReader, specs: tuple[Any, Any, Any]) -> StepTrace:
         recorder = self._recorder
         paths = recorder.paths or LayerPaths(self._model)
-        names = {id(one): path for one, path in variable_paths(paths).items()}
+        names = {id(one): path for one, path in variable_paths(paths)}
         gradients = {
             names.get(id(variable), variable.name): next(
                 iter(numbers(getattr(gradient, "values", gradient), reader)), None
@@ -353,17 +356,17 @@ def _keyed(prefix: str, specs: Any) -> list[str]:
     return [prefix if "/" in prefix else join(prefix, "0")] * count
 
 
-def variable_paths(paths: LayerPaths) -> dict[Any, str]:
+def variable_paths(paths: LayerPaths) -> list[tuple[Any, str]]:
     """Returns the path of each variable of a model: its innermost owner's, and its name.
 
     Args:
         paths: The paths of the model's layers.
 
     Returns:
-        The paths by `keras.Variable`, weights and the state of metrics and seeds.
+        Each `keras.Variable` with its path: weights, and the state of metrics and seeds.
     """
     names: dict[int, tuple[Any, str]] = {}
     for path, layer in paths:  # from the model down: the innermost owner names it last
         for variable in layer.variables:
             names[id(variable)] = variable, join(path, variable.name)
-    return dict(names.values())
+    return list(names.values())

@@ -185,7 +185,7 @@ class Case:
     def _spoilt_variables(self) -> list[str]:
         return [
             path
-            for variable, path in self._paths.items()
+            for variable, path in self._paths
             if is_float(variable.dtype) and not np.isfinite(tf.cast(variable, tf.float64)).all()
         ]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from tf_amp_kit import _keras
 from tf_amp_kit.inspection.nonfinite.constants import Changed, Constants
 from tf_amp_kit.inspection.nonfinite.health import Health
+from tf_amp_kit.inspection.nonfinite.levels import WRITING_TYPES
 from tf_amp_kit.inspection.nonfinite.operand import Operand
 from tf_amp_kit.inspection.nonfinite.reasons import explain
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin
@@ -23,9 +22,6 @@ __all__ = ["Describer", "place_of"]
 FORWARD: Final = "forward"
 BACKWARD: Final = "backward"
 
-# Text, resources and lists have no range.
-_NUMERIC_KINDS: Final = "fiub"
-
 Place = tuple[str, str, Source | None]
 
 
@@ -34,14 +30,14 @@ class Describer:
 
     Args:
         step: The traced step.
-        variable_paths: The path of each `keras.Variable`.
+        variable_paths: Each `keras.Variable` with its path.
         constants: Gives what half precision did to the constants, when asked.
     """
 
     def __init__(
         self,
         step: StepTrace,
-        variable_paths: Mapping[Any, str],
+        variable_paths: Sequence[tuple[Any, str]],
         constants: Callable[[], Constants | None],
     ) -> None:
         self._step = step
@@ -90,15 +86,16 @@ class Describer:
         writers = {
             op.inputs[1]: self._variable(op.inputs[0])
             for op in self._step.trace.operations
-            if "Assign" in op.type and len(op.inputs) > 1
+            if op.type in WRITING_TYPES
         }
         return tuple(names.get(key) or writers.get(key, "") for key in numbers)
 
     def _operands(self, op: Operation, values: Sequence[Any]) -> tuple[Operand, ...]:
+        # Text, resources and lists have no range.
         return tuple(
             _operand(value, changed)
             for value, changed in zip(values, self._changed(op), strict=False)
-            if np.dtype(value.dtype.as_numpy_dtype).kind in _NUMERIC_KINDS or value.dtype.is_floating
+            if value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool
         )
 
     def _changed(self, op: Operation) -> list[Changed | None]:
@@ -129,7 +126,7 @@ class Describer:
     def _variable(self, key: int) -> str:
         tensor = self._step.reader.symbolic[self._outermost(key)]
         handle = _keras.captured_from(self._step.reader.graph, tensor)
-        paths = self._variable_paths.items()
+        paths = self._variable_paths
         return next((path for one, path in paths if one.value.handle is handle), "")
 
     def _data(self, op: Operation) -> str:

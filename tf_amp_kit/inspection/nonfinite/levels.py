@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import tensorflow as tf
 
@@ -21,7 +21,10 @@ from tf_amp_kit.tracing.running import StepRunner, run_plainly
 from tf_amp_kit.tracing.state import values_restored
 from tf_amp_kit.tracing.step_graph import StepTrace
 
-__all__ = ["BodyRun", "BodyRunner", "Level", "StepChecker", "StepLevel"]
+__all__ = ["WRITING_TYPES", "BodyRun", "BodyRunner", "Level", "StepChecker", "StepLevel"]
+
+#: Operations that write their second input to a variable.
+WRITING_TYPES: Final = frozenset({"AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"})
 
 
 class Level(Protocol):
@@ -46,7 +49,7 @@ class StepChecker:
         self.runner = StepRunner(step)
         self.operations = operations_of(step, self.runner.graph)
         # What a step leaves behind: all else is nobody's business if these are finite.
-        written = [op.inputs[1] for op in self.operations if op.type in _WRITING_TYPES]
+        written = [op.inputs[1] for op in self.operations if op.type in WRITING_TYPES]
         ends = dict.fromkeys([*step.trace.outputs.values(), *written])
         self.ends = [key for key in ends if is_checked(step.reader.symbolic[key])]
 
@@ -78,9 +81,6 @@ class StepChecker:
         with self.runner.graph.as_default():
             counts = health_of([symbolic[key] for key in numbers])
         return self.runner.function([counts])
-
-
-_WRITING_TYPES = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 
 
 class StepLevel:

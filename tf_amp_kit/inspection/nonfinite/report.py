@@ -151,7 +151,7 @@ class NonFiniteReport:
                 f"Scale:     clean at {self.clean_scale:g}: dynamic loss scaling gets there by "
                 "itself, by skipping steps, and no harm is done"
             )
-        elif self.loss_scale > 1:
+        elif self.loss_scale > 1 and self.origin and self.origin.direction == "backward":
             lines.append("Scale:     no lower one helps")
         return lines
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tf_amp_kit import _keras
 from tf_amp_kit.inspection.nonfinite.health import Health
-from tf_amp_kit.inspection.nonfinite.levels import BodyRun, BodyRunner, Level
+from tf_amp_kit.inspection.nonfinite.levels import WRITING_TYPES, BodyRun, BodyRunner, Level
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.step_graph import StepTrace
 
@@ -68,18 +69,18 @@ class Search:
             Where it began; None if nothing bad reaches an end, or only infinities
             that the code puts there on purpose.
         """
-        producers = {key: op for op in level.operations for key in op.outputs}
-        reached = self._reaching(level, ends, producers)
+        sources = _sources(level.operations)
+        reached = self._reaching(level, ends, sources)
         path = [op for op in level.operations if any(key in reached for key in op.outputs)]
         deliberate: set[int] = set()
         for op in sorted(path, key=lambda op: (op.type not in _DATA_TYPES, op.index)):
-            found = self._judge(op, level, reached, deliberate)
+            found = self._judge(op, sources, level, reached, deliberate)
             if found is not None:
                 return found
         return None
 
     def _reaching(
-        self, level: Level, ends: Collection[int], producers: Mapping[int, Operation]
+        self, level: Level, ends: Collection[int], sources: Mapping[int, Sequence[int]]
     ) -> set[int]:
         """Follows bad tensors back from the ends; of lists nobody knows what they hold."""
         tensors = self._step.trace.tensors
@@ -91,16 +92,20 @@ class Search:
             if key in reached or not is_open:
                 continue
             reached.add(key)
-            if key in producers:
-                pending.extend(producers[key].inputs)
+            pending.extend(sources.get(key, ()))
         return reached
 
     def _judge(
-        self, op: Operation, level: Level, reached: Collection[int], deliberate: set[int]
+        self,
+        op: Operation,
+        sources: Mapping[int, Sequence[int]],
+        level: Level,
+        reached: Collection[int],
+        deliberate: set[int],
     ) -> Found | None:
-        bad_inputs = [key for key in op.inputs if key in level.bad and key not in deliberate]
         made = [key for key in op.outputs if key in level.bad and key in reached]
-        if bad_inputs:
+        inputs = sources[op.outputs[0]]
+        if any(key in level.bad and key not in deliberate for key in inputs):
             return None
         if op.type in _CALLS:
             positions = [i for i, key in enumerate(op.outputs) if key in reached]
@@ -170,6 +175,18 @@ class Search:
         if name not in self._runners:
             self._runners[name] = None if body is None else BodyRunner(self._step, body)
         return self._runners[name], body
+
+
+def _sources(operations: Sequence[Operation]) -> dict[int, tuple[int, ...]]:
+    """Lists what each tensor is made of; of a variable that is read, what was written to it."""
+    written: dict[int, list[int]] = defaultdict(list)
+    sources = {}
+    for op in operations:
+        if op.type in WRITING_TYPES:
+            written[op.inputs[0]].append(op.inputs[1])
+        inputs = (*op.inputs, *written[op.inputs[0]]) if op.type == "ReadVariableOp" else op.inputs
+        sources.update(dict.fromkeys(op.outputs, inputs))
+    return sources
 
 
 def _branch(op: Operation, inputs: Sequence[Any]) -> tuple[str, Sequence[Any]]:
