@@ -40,6 +40,13 @@ _NORMAL: Final = np.uint32(SMALLEST_NORMAL)
 _RUN_EDGES: Final = np.array(
     [FRACTION + 1 - (1 << (FRACTION_BITS - run)) for run in RUNS], np.uint32
 )
+# From the first digits of a rare mantissa to its row: zero, or so many ones. The
+# search for it among the edges would take ten times as long.
+_LONGEST_RUN: Final = RUNS[-1]
+_TO_RUN: Final = np.uint32(FRACTION_BITS - _LONGEST_RUN)
+_LEVEL_STARTS: Final = _NUM_BINS * np.searchsorted(
+    _RUN_EDGES >> _TO_RUN, np.arange(1 << _LONGEST_RUN), side="right"
+)
 # One less, as patterns are when one is taken away to send zeros to the far end.
 _RARE: Final = _RUN_EDGES[0] - _ONE
 
@@ -136,7 +143,7 @@ class BinCounter:
         np.greater_equal(lowered, _RARE, out=mask)
         if has_tiny:
             mask &= bits >= _NORMAL
-        rare = bits[mask.nonzero()[0]]
+        rare = bits[mask]
         if rare.size:
             self._waiting.append(rare)
             self._num_waiting += rare.size
@@ -151,6 +158,5 @@ class BinCounter:
             self._count_rare(indices, rare & _FRACTION)
 
     def _count_rare(self, indices: NDArray[np.int64], fractions: Bits) -> None:
-        levels = _RUN_EDGES.searchsorted(fractions, side="right")
-        keys = levels * _NUM_BINS + indices
+        keys = _LEVEL_STARTS.take(fractions >> _TO_RUN) + indices
         self._num_rare += np.bincount(keys, minlength=self._num_rare.size)

@@ -250,14 +250,9 @@ class StatisticsCounter:
         overflow = edges_of(self.precision).overflow_pattern
         if largest >= overflow:
             bits = bits[bits < overflow]
-            if not bits.any():
-                return
-            largest = int(bits.max())
             squares = _square_sum(widen(bits, bits.view(np.float32), smallest=smallest))
         self._kept_squares.add(squares)
-        self._error_squares.add(
-            square_errors(bits, self.precision, smallest=smallest, largest=largest)
-        )
+        self._error_squares.add(square_errors(bits, self.precision, smallest=smallest))
 
 
 def _extremes(patterns: NDArray[np.uint32]) -> tuple[int, int]:
