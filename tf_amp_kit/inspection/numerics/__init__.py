@@ -1,0 +1,1 @@
+"""Exact statistics of float32 arrays, judged against the half formats."""
