@@ -1,0 +1,142 @@
+"""Statistics of tensors, attached to them while a train step is traced.
+
+A probe hands its tensor on only when it has been counted: nothing piles up that
+waits to be looked at. In the backward pass it counts the gradient that arrives.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import tensorflow as tf
+
+from tf_amp_kit import _keras
+from tf_amp_kit.formats import is_half
+from tf_amp_kit.inspection.numerics.statistics import StatisticsCounter
+from tf_amp_kit.tracing.recorder import OpenCall
+
+__all__ = ["GRADIENT", "INPUT", "OUTPUT", "WEIGHT", "WEIGHT_GRADIENT", "Probe", "Probes"]
+
+INPUT: Final = "input"
+OUTPUT: Final = "output"
+GRADIENT: Final = "gradient"
+WEIGHT: Final = "weight"
+WEIGHT_GRADIENT: Final = "weight_gradient"
+
+_numbers = itertools.count()
+# TensorFlow keeps the functions that graphs call for ever: they must hold nothing.
+_open: WeakValueDictionary[int, Probes] = WeakValueDictionary()
+
+
+def _count(number: Any, index: Any, values: Any) -> None:
+    probes = _open.get(int(number))
+    if probes is not None:
+        probes.all[int(index)].counter.add(values)
+
+
+@dataclass
+class Probe:
+    """One tensor, and what was counted of it.
+
+    Attributes:
+        kind: What tensor it is: `INPUT`, `OUTPUT`, `GRADIENT` and so on.
+        path: The path of the layer, or of the weight.
+        position: The position among the tensors of the same path.
+        layer_class: The layer's class name.
+        dtype: What the layer computes in, or the weight is used in.
+        counter: The statistics.
+    """
+
+    kind: str
+    path: str
+    position: int
+    layer_class: str
+    dtype: str
+    counter: StatisticsCounter = field(repr=False)
+
+
+class Probes:
+    """All that is counted in one train step.
+
+    Args:
+        precision: The half format that the rounding error is measured against.
+    """
+
+    def __init__(self, precision: str) -> None:
+        self.all: list[Probe] = []
+        self._precision = precision
+        self._number = next(_numbers)
+        self._by_place: dict[tuple[str, str, int], int] = {}
+        # What a layer only hands on was counted before: by the tensor's id.
+        self._counted: dict[int, tuple[Any, int, int]] = {}
+        _open[self._number] = self
+
+    def place(self, kind: str, path: str, position: int, layer_class: str, dtype: str) -> int:
+        """Returns the index of a probe; the calls of a shared layer have one."""
+        key = (kind, path, position)
+        if key not in self._by_place:
+            counter = StatisticsCounter(self._precision)
+            self._by_place[key] = len(self.all)
+            self.all.append(Probe(kind, path, position, layer_class, dtype, counter))
+        return self._by_place[key]
+
+    def on_outputs(self, call: OpenCall) -> Any:
+        """Probes what a layer returned."""
+        if _keras.is_only_inferring_shapes():
+            return call.outputs
+        leaves = tf.nest.flatten(call.outputs)
+        probed = [self._probed(call, position, leaf) for position, leaf in enumerate(leaves)]
+        return tf.nest.pack_sequence_as(call.outputs, probed)
+
+    def on_gradients(self, gradients: list[tuple[Any, Any]], paths: dict[int, str]) -> Any:
+        """Probes the gradients of weights, of sparse ones the rows that they hold."""
+        return [
+            (variable, self._probed_gradient(gradient, paths.get(id(variable), variable.name)))
+            for variable, gradient in gradients
+        ]
+
+    def add(self, index: int, values: Any) -> None:
+        """Counts values that are at hand."""
+        self.all[index].counter.add(values)
+
+    def aliases(self) -> Iterator[tuple[Probe, Probe]]:
+        """Yields layers that returned what was counted at another, and that probe."""
+        return iter(self._aliases)
+
+    def _probed(self, call: OpenCall, position: int, value: Any) -> Any:
+        if not isinstance(value, tf.Tensor) or not value.dtype.is_floating:
+            return value
+        if id(value) in self._counted:
+            return value
+        kind, dtype = type(call.layer).__name__, call.layer.compute_dtype
+        output = self.place(OUTPUT, call.path, position, kind, dtype)
+        gradient = self.place(GRADIENT, call.path, position, kind, dtype)
+        probed = _keras.copy_mask(value, self._with_gradient(self._watch(value, output), gradient))
+        self._counted[id(probed)] = (probed, output, gradient)
+        return probed
+
+    def _with_gradient(self, value: Any, index: int) -> Any:
+        @tf.custom_gradient
+        def hand_on(tensor: Any) -> Any:
+            return tf.identity(tensor), lambda gradient: self._watch(gradient, index)
+
+        return hand_on(value)
+
+    def _probed_gradient(self, gradient: Any, path: str) -> Any:
+        index = self.place(WEIGHT_GRADIENT, path, 0, "", "")
+        if gradient is None or not gradient.dtype.is_floating:
+            return gradient
+        if isinstance(gradient, tf.IndexedSlices):
+            rows = self._watch(gradient.values, index)
+            return tf.IndexedSlices(rows, gradient.indices, gradient.dense_shape)
+        return self._watch(gradient, index)
+
+    def _watch(self, value: Any, index: int) -> Any:
+        wide = tf.cast(value, tf.float32) if is_half(value.dtype.name) else value
+        counted = tf.numpy_function(_count, [self._number, index, wide], [])
+        with tf.control_dependencies([counted]):
+            return tf.identity(value)
