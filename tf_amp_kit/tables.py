@@ -20,7 +20,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["DEFAULT_WIDTH", "html_table", "render_table", "some", "wrapped"]
+__all__ = ["DEFAULT_WIDTH", "html_table", "percent", "render_table", "some", "wrapped"]
 
 # Fits a split editor window and a CI log.
 DEFAULT_WIDTH: Final = 100
@@ -133,6 +133,19 @@ def some(names: Collection[str], count: int = 3) -> str:
     """
     shown = ", ".join(map(repr, list(names)[:count]))
     return f"{shown} and {len(names) - count} more" if len(names) > count else shown
+
+
+def percent(fraction: float) -> str:
+    """Writes a share in percent, and never a zero for what is not zero.
+
+    Example:
+
+    >>> percent(0.25), percent(1e-6), percent(0)
+    ('25.0 %', '<0.05 %', '0 %')
+    """
+    if not fraction:
+        return "0 %"
+    return f"{100 * fraction:.1f} %" if fraction >= 0.0005 else "<0.05 %"
 
 
 def wrapped(text: str) -> str:

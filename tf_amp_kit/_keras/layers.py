@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -162,8 +162,8 @@ def fresh_metrics(model: Any) -> Iterator[None]:
         attributes["_compile_metrics"] = before
 
 
-# The dtype, and the one layer that it is for, or None for all.
-_forced_compute_dtype: ContextVar[tuple[str, Any] | None] = ContextVar(
+# The dtype, and the layers that it is for, or None for all.
+_forced_compute_dtype: ContextVar[tuple[str, Collection[Any] | None] | None] = ContextVar(
     "forced_compute_dtype", default=None
 )
 
@@ -172,7 +172,7 @@ def _make_forced_compute_dtype(original: Any) -> Any:
     def compute_dtype(layer: Any) -> Any:
         dtype = original.__get__(layer, type(layer))
         forced, only = _forced_compute_dtype.get() or (None, None)
-        is_meant = forced is not None and (only is None or only is layer)
+        is_meant = forced is not None and (only is None or any(one is layer for one in only))
         return forced if is_meant and is_half(dtype) else dtype
 
     return property(compute_dtype, doc=original.__doc__)
@@ -182,7 +182,9 @@ _compute_dtype_patch = ClassPatch(keras.layers.Layer, "compute_dtype", _make_for
 
 
 @contextlib.contextmanager
-def half_layers_compute_in(dtype: str, *, only: Any = None) -> Iterator[None]:
+def half_layers_compute_in(
+    dtype: str, *, only: Collection[Any] | None = None
+) -> Iterator[None]:
     """Makes every half-precision layer compute in another dtype, in this thread.
 
     Replaces the public property `Layer.compute_dtype`, which Keras reads for
@@ -191,7 +193,7 @@ def half_layers_compute_in(dtype: str, *, only: Any = None) -> Iterator[None]:
 
     Args:
         dtype: The dtype, `"float32"` for example.
-        only: The one layer that it is for; None means all.
+        only: The layers that it is for; None means all.
     """
     with _compute_dtype_patch.installed(), context_value(_forced_compute_dtype, (dtype, only)):
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tf_amp_kit.data.batches import DEFAULT_BATCH_SIZE, Batch, as_data, batches, count_batches
+from tf_amp_kit.data.batches import DEFAULT_BATCH_SIZE, Batch, as_data, batches_of, count_batches
 from tf_amp_kit.data.specs import (
     batch_specs,
     first_inputs,
@@ -18,7 +18,7 @@ __all__ = [
     "Batch",
     "as_data",
     "batch_specs",
-    "batches",
+    "batches_of",
     "count_batches",
     "first_inputs",
     "input_specs",

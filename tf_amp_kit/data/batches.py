@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_amp_kit.data.specs import batch_specs
 from tf_amp_kit.errors import InputsError
 
-__all__ = ["DEFAULT_BATCH_SIZE", "Batch", "as_data", "batches", "count_batches"]
+__all__ = ["DEFAULT_BATCH_SIZE", "Batch", "as_data", "batches_of", "count_batches"]
 
 #: How many samples of arrays are a batch, as in `fit`.
 DEFAULT_BATCH_SIZE: Final = 32
@@ -55,7 +55,7 @@ def as_data(data: Any, y: Any = None, sample_weight: Any = None) -> Any:
     return (data, y) if sample_weight is None else (data, y, sample_weight)
 
 
-def batches(data: Any, batch_size: int | None) -> Iterator[Batch]:
+def batches_of(data: Any, batch_size: int | None) -> Iterator[Batch]:
     """Yields batches of tensors.
 
     Args:
@@ -71,7 +71,7 @@ def batches(data: Any, batch_size: int | None) -> Iterator[Batch]:
 
     Example:
 
-    >>> [batch.x.shape[0] for batch in batches((np.zeros((5, 3)), np.zeros(5)), 2)]
+    >>> [batch.x.shape[0] for batch in batches_of((np.zeros((5, 3)), np.zeros(5)), 2)]
     [2, 2, 1]
     """
     specs = batch_specs(data)
@@ -83,7 +83,7 @@ def count_batches(data: Any, batch_size: int | None) -> int | None:
     """Tells how many batches there are; None for those that do not tell, or never end.
 
     Args:
-        data: What `batches` takes.
+        data: What `batches_of` takes.
         batch_size: Likewise.
 
     Returns:

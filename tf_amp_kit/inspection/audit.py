@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,7 +10,8 @@ import tensorflow as tf
 
 from tf_amp_kit import hardware
 from tf_amp_kit.errors import FindingsError, LoadError
-from tf_amp_kit.formats import HALF_PRECISIONS, is_half, parse_precision, width
+from tf_amp_kit.formats import HALF_PRECISIONS, is_half, parse_precision
+from tf_amp_kit.inspection.expected import expected_precision
 from tf_amp_kit.inspection.findings import CODES, SEVERITIES, Finding
 from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.inspection.report import AuditReport, LayerRow
@@ -25,7 +25,7 @@ from tf_amp_kit.tracing.inputs import sample_by_input
 from tf_amp_kit.tracing.model_graph import conflict_record, trace_modes
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.paths import LayerPaths
-from tf_amp_kit.tracing.records import Conflict, LayerFacts
+from tf_amp_kit.tracing.records import Conflict
 
 __all__ = ["AuditReport", "Finding", "FindingsError", "LayerRow", "audit_layer_dtypes"]
 
@@ -127,7 +127,7 @@ def _audit(
     except MissingKernel as stop:
         conflict = conflict_record(stop.layer, stop.clash, LayerPaths(model))
         return _stopped(model.name, asked, (conflict,), ignore)
-    expected = asked or _wanted() or _usual(traces[0].layers)
+    expected = expected_precision(asked, traces[0].layers)
     pinned = kept_in_float32(LayerPaths(model))
     inquiries = [Inquiry(trace, expected, pinned) for trace in traces]
     around = Circumstances(
@@ -154,33 +154,11 @@ def _stopped(
     around = Circumstances(conflicts=conflicts, device_type=_device_type())
     findings = _sorted(run_rules((), around), ignore)
     remark = "The model could not be built, so that nothing else was looked at."
-    return AuditReport(name, asked or _wanted() or "float32", findings, (), (remark,))
+    return AuditReport(name, expected_precision(asked, ()), findings, (), (remark,))
 
 
 def _is_builder(model: Any) -> bool:
     return callable(model) and not isinstance(model, keras.layers.Layer | type)
-
-
-def _wanted() -> str | None:
-    """Returns the half precision that the process was told to use, if any."""
-    state = current_amp()
-    if state is not None:
-        return state.precision
-    global_dtype = keras.config.dtype_policy().compute_dtype
-    return global_dtype if is_half(global_dtype) else None
-
-
-def _usual(layers: Iterable[LayerFacts]) -> str:
-    """Returns what most layers with weights say that they compute in."""
-    told = [facts for facts in layers if facts.is_model and is_half(facts.compute_dtype)]
-    weighted = [facts for facts in layers if facts.own_weight_dtypes]
-    counts = Counter(facts.compute_dtype for facts in weighted if width(facts.compute_dtype))
-    if not counts:
-        return "float32"
-    most = counts.most_common(1)[0][0]
-    if not any(is_half(dtype) for dtype in counts) and told:
-        return told[0].compute_dtype  # a model that says half, and is not
-    return most
 
 
 def _missing_pins(model: keras.Model, expected: str, trace: ModelTrace) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -158,7 +158,7 @@ def trace_step(
     data: Any,
     *,
     loss: Any = None,
-    in_float32: bool = False,
+    in_float32: bool | Collection[Any] = False,
     observers: Observers | None = None,
     with_metrics: bool = False,
 ) -> StepTrace:
@@ -174,7 +174,8 @@ def trace_step(
         loss: What `compile` takes as `loss`; a plain function is called as a loop
             of the user's calls it, `loss(y, y_pred)`, with what the model returns.
             None for the compiled loss.
-        in_float32: Whether half-precision layers compute in float32 this once.
+        in_float32: Whether half-precision layers compute in float32 this once, or the
+            layers that do.
         observers: What is done to tensors on the way.
         with_metrics: Whether compiled metrics are updated too.
 
@@ -211,8 +212,8 @@ def trace_step(
         stack.enter_context(_keras.fresh_metrics(model))
         # NumPy warns where a constant overflows: that is a finding, with its line.
         stack.enter_context(np.errstate(over="ignore"))
-        if in_float32:
-            stack.enter_context(_keras.half_layers_compute_in("float32"))
+        only = () if in_float32 is False else None if in_float32 is True else in_float32
+        stack.enter_context(_keras.half_layers_compute_in("float32", only=only))
         step = _Step(model, recorder, loss, observers, with_metrics)
         return step.trace(x, y, sample_weight)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tf_amp_kit.data import DEFAULT_BATCH_SIZE, as_data, batches, count_batches
+from tf_amp_kit.data import DEFAULT_BATCH_SIZE, as_data, batches_of, count_batches
 from tf_amp_kit.inspection.nonfinite.case import Case
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin, NonFiniteReport
 from tf_amp_kit.inspection.nonfinite.saving import save_batch
@@ -96,7 +96,7 @@ def _search(
     expected = count_batches(data, batch_size)
     bar = keras.utils.Progbar(expected, unit_name="batch") if verbose and expected != 1 else None
     count = 0
-    for count, batch in enumerate(batches(data, batch_size), start=1):
+    for count, batch in enumerate(batches_of(data, batch_size), start=1):
         diagnosis = case.diagnose(batch, scale)
         if bar is not None:
             bar.update(count, finalize=diagnosis is not None)

@@ -7,7 +7,6 @@ waits to be looked at. In the backward pass it counts the gradient that arrives.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -35,7 +34,7 @@ _open: WeakValueDictionary[int, Probes] = WeakValueDictionary()
 def _count(number: Any, index: Any, values: Any) -> None:
     probes = _open.get(int(number))
     if probes is not None:
-        probes.all[int(index)].counter.add(values)
+        probes.add(int(index), values)
 
 
 @dataclass
@@ -49,6 +48,7 @@ class Probe:
         layer_class: The layer's class name.
         dtype: What the layer computes in, or the weight is used in.
         counter: The statistics.
+        is_counted: Whether anything was ever counted.
     """
 
     kind: str
@@ -57,6 +57,7 @@ class Probe:
     layer_class: str
     dtype: str
     counter: StatisticsCounter = field(repr=False)
+    is_counted: bool = False
 
 
 class Probes:
@@ -102,10 +103,7 @@ class Probes:
     def add(self, index: int, values: Any) -> None:
         """Counts values that are at hand."""
         self.all[index].counter.add(values)
-
-    def aliases(self) -> Iterator[tuple[Probe, Probe]]:
-        """Yields layers that returned what was counted at another, and that probe."""
-        return iter(self._aliases)
+        self.all[index].is_counted = True
 
     def _probed(self, call: OpenCall, position: int, value: Any) -> Any:
         if not isinstance(value, tf.Tensor) or not value.dtype.is_floating:

@@ -1,0 +1,199 @@
+"""Comparing the gradients of the same batch in float32 and in half precision."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_amp_kit.data import DEFAULT_BATCH_SIZE, Batch, as_data, batches_of
+from tf_amp_kit.errors import InputsError
+from tf_amp_kit.inspection.expected import expected_half, usual_precision
+from tf_amp_kit.inspection.numerics.pairs import GradientComparison, GradientPair, compare_arrays
+from tf_amp_kit.inspection.numerics.patterns import parse_half
+from tf_amp_kit.inspection.readings import checked_loss_scale
+from tf_amp_kit.precision.conversion.convert import convert_model
+from tf_amp_kit.tables import some
+from tf_amp_kit.tracing.facts import layer_facts
+from tf_amp_kit.tracing.model_check import check_keras_model
+from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.reading import is_custom
+from tf_amp_kit.tracing.recorder import OpenCall, map_tensors
+from tf_amp_kit.tracing.running import StepRunner
+from tf_amp_kit.tracing.step_graph import Observers, StepTrace, trace_step
+
+__all__ = ["compare_gradients"]
+
+# What draws random numbers, by TensorFlow's names.
+_RANDOM: Final = ("Random", "Multinomial")
+
+
+def compare_gradients(
+    model: keras.Model,
+    data: Any,
+    y: Any = None,
+    *,
+    loss: Any = None,
+    precision: str | None = None,
+    loss_scale: float | None = None,
+    batch_size: int | None = DEFAULT_BATCH_SIZE,
+    verbose: int = 1,
+) -> GradientComparison:
+    """Compares weight gradients in float32 with those in half precision, on one batch.
+
+    Use it before training in half precision: a cosine near 1 and an error of the
+    format's rounding mean that both learn the same. Differences of a few percent are
+    usual in bfloat16, and small next to those between batches.
+
+    A model that computes in the wanted format is compared with itself in float32. Of
+    another model a copy is made in the mixed policy, as by `convert_model`. Keras's
+    own random layers, `Dropout` above all, run in float32 in both, so that they draw
+    the same numbers. Weights, statistics and seeds are as before afterwards.
+
+    Args:
+        model: A Keras model, compiled unless `loss` is given.
+        data: `(x, y[, sample_weight])` as arrays or tensors, a dataset or a Keras
+            `PyDataset`, whose first batch is taken, or `x` alone.
+        y: The targets, if `data` is `x`.
+        loss: What `compile` takes as `loss`; None for the compiled one. A plain
+            function is called as a loop of your own would, `loss(y, y_pred)`.
+        precision: `"fp16"` or `"bf16"`. None means what `enable_amp` recorded, else
+            the global policy's, else what most of the model computes in, else float16.
+        loss_scale: What the loss is multiplied by in half precision; gradients are
+            divided by it afterwards, in float32. None means the scale that the
+            optimizer is at, and 1 for one that does not scale.
+        batch_size: How many samples of arrays are the batch; None for all of them.
+        verbose: 1 prints the comparison, 0 is silent.
+
+    Returns:
+        A `GradientComparison`.
+
+    Raises:
+        ModelError: If it is not a Keras 3 model, or has no loss.
+        InputsError: If the data cannot be read, or do not fit the model.
+        PrecisionError: If the precision is unknown or no half format.
+        TracingError: If the model's Python code needs values.
+        ConversionError: If no copy of the model can be made.
+        OptimizerError: If the loss scale is not a positive finite number.
+
+    Example:
+
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="out")])
+    >>> model.set_weights([np.array([[1.0], [2.0]]), np.zeros(1)])
+    >>> x, y = np.array([[1.0, 3e-5]]), np.array([[1.0]])
+    >>> report = compare_gradients(
+    ...     model, x, y, loss="mse", precision="fp16", loss_scale=1.0, verbose=0
+    ... )
+    >>> [(pair.path, pair.num_vanished) for pair in report.pairs]
+    [('out/kernel', 1), ('out/bias', 0)]
+    """
+    check_keras_model(model)
+    asked = None if precision is None else parse_half(precision)
+    layers = layer_facts(LayerPaths(model))
+    half = expected_half(asked, layers)
+    data = as_data(data, y)
+    is_half_already = usual_precision(layers) == half
+    half_model = model if is_half_already else convert_model(model, half)
+    report = _compare(model, half_model, data, loss, half, loss_scale, batch_size)
+    if verbose:
+        print(report)
+    return report
+
+
+def _compare(
+    model: Any,
+    half_model: Any,
+    data: Any,
+    loss: Any,
+    half: str,
+    loss_scale: float | None,
+    batch_size: int | None,
+) -> GradientComparison:
+    scale = checked_loss_scale(half_model, loss_scale)
+    batch = next(iter(batches_of(data, batch_size)), None)
+    if batch is None:
+        raise InputsError("The data hold no batch. Expected at least one.")
+    wide_step = trace_step(model, data, loss=loss, in_float32=True)
+    random = _random_layers(half_model, wide_step)
+    half_step = _half_step(half_model, data, loss, random)
+    others = _drawing_paths(wide_step) - {LayerPaths(half_model).of(layer) for layer in random}
+    wide, narrow = _gradients(wide_step, batch, 1.0), _gradients(half_step, batch, scale)
+    pairs = tuple(
+        compare_arrays(path, [wide[path]], [narrow[path]], half) for path in wide if path in narrow
+    )
+    return GradientComparison(
+        model_name=model.name,
+        precision=half,
+        loss_scale=scale,
+        num_samples=int(tf.nest.flatten(batch.x)[0].shape[0]),
+        whole=_whole(wide, narrow, half),
+        pairs=pairs,
+        notes=tuple(_notes(wide_step, others)),
+    )
+
+
+def _whole(wide: dict[str, Any], narrow: dict[str, Any], half: str) -> GradientPair:
+    paths = [path for path in wide if path in narrow]
+    return compare_arrays("", [wide[one] for one in paths], [narrow[one] for one in paths], half)
+
+
+def _gradients(step: StepTrace, batch: Batch, scale: float) -> dict[str, Any]:
+    keys = {path: key for path, key in step.gradients.items() if key is not None}
+    compute = StepRunner(step).function([step.reader.symbolic[key] for key in keys.values()])
+    values = compute(batch, scale)
+    with np.errstate(all="ignore"):
+        return {
+            path: tf.cast(value, tf.float32).numpy() / np.float32(scale)
+            for path, value in zip(keys, values, strict=True)
+        }
+
+
+def _half_step(model: Any, data: Any, loss: Any, random: Collection[Any]) -> StepTrace:
+    def as_in_half(call: OpenCall) -> Any:
+        if not any(call.layer is one for one in random):
+            return call.outputs
+        dtype = call.layer.dtype_policy.compute_dtype
+        return map_tensors(call.outputs, lambda value: _narrowed(value, dtype))
+
+    return trace_step(
+        model, data, loss=loss, in_float32=random, observers=Observers(on_outputs=as_in_half)
+    )
+
+
+def _narrowed(value: Any, dtype: str) -> Any:
+    return tf.cast(value, dtype) if value.dtype.is_floating else value
+
+
+def _random_layers(model: Any, step: StepTrace) -> list[Any]:
+    """Finds layers of Keras that do little else than draw random numbers."""
+    drawing = _drawing_paths(step)
+    return [
+        layer
+        for path, layer in LayerPaths(model)
+        if path in drawing and not is_custom(layer) and not layer.weights
+    ]
+
+
+def _drawing_paths(step: StepTrace) -> set[str]:
+    hosts = (
+        step.trace.host(op)
+        for op in step.trace.live
+        if any(name in op.type for name in _RANDOM) and not step.phase(op)
+    )
+    return {host.path for host in hosts if host is not None}
+
+
+def _notes(step: StepTrace, drawing: Collection[str]) -> list[str]:
+    notes = []
+    if drawing:
+        notes.append(
+            f"{some(sorted(drawing))} draw random numbers that differ between the precisions, "
+            "and the gradients with them."
+        )
+    idle = [path for path, key in step.gradients.items() if key is None]
+    if idle:
+        notes.append(f"Nothing depends on {some(idle)}: no gradient.")
+    return notes

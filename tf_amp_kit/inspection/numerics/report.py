@@ -1,0 +1,209 @@
+"""The record of what a half format does to a model's numbers, and how it prints itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tf_amp_kit.inspection.numerics.exponents import Judgement
+from tf_amp_kit.inspection.numerics.scales import ScaleAdvice
+from tf_amp_kit.inspection.numerics.statistics import TensorStatistics
+from tf_amp_kit.tables import percent, render_table, wrapped
+
+__all__ = ["NumericsReport", "TensorNumerics"]
+
+_COLUMNS: Final = ("Tensor", "Kind", "Largest", "Overflow", "Underflow", "Subnormal", "Headroom")
+_NUMBERS: Final = frozenset(_COLUMNS[2:])
+# Numbers stay in one piece; paths wrap well.
+_KEPT_WIDTHS: Final = dict.fromkeys(_COLUMNS[1:], 15)
+_NUM_SHOWN: Final = 10
+
+
+@dataclass(frozen=True)
+class TensorNumerics:
+    """One tensor: what it held in float32, and what a half format would make of it.
+
+    Attributes:
+        kind: `"input"`, `"output"` (of a layer), `"gradient"` (of that output),
+            `"weight"` or `"weight_gradient"`.
+        path: The layer's path; of a weight its own; of an input `@input/<key>`.
+        position: The position among several tensors of one path.
+        layer_class: The layer's class name; empty for inputs and weights.
+        dtype: What its layer computes in; empty for inputs and weights.
+        statistics: The float32 values; gradients are multiplied by the loss scale.
+        judgement: What the half format makes of them.
+    """
+
+    kind: str
+    path: str
+    position: int
+    layer_class: str
+    dtype: str
+    statistics: TensorStatistics
+    judgement: Judgement
+
+    @property
+    def name(self) -> str:
+        """The path, with the position where there are several tensors."""
+        return f"{self.path or '(model)'}[{self.position}]" if self.position else self.path or "(model)"
+
+    @property
+    def overflow_fraction(self) -> float:
+        """The share of finite non-zero elements that become infinite, 0 to 1."""
+        return self.judgement.overflow_fraction
+
+    @property
+    def underflow_fraction(self) -> float:
+        """The share of finite non-zero elements that become zero, 0 to 1."""
+        return self.judgement.underflow_fraction
+
+    @property
+    def subnormal_fraction(self) -> float:
+        """The share of finite non-zero elements that become subnormal, 0 to 1."""
+        return self.judgement.subnormal_fraction
+
+    @property
+    def headroom(self) -> float:
+        """Powers of two to the largest finite value; negative where it is exceeded."""
+        return self.judgement.headroom
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dictionary for strict JSON."""
+        return {
+            "kind": self.kind,
+            "path": self.path,
+            "position": self.position,
+            "layer_class": self.layer_class,
+            "dtype": self.dtype,
+            **self.statistics.to_dict(),
+            **self.judgement.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class NumericsReport:
+    """What a half format does to the numbers of a model, measured in float32.
+
+    Attributes:
+        model_name: The model's name.
+        precision: The half format that everything is judged by.
+        loss_scale: What the loss was multiplied by.
+        num_batches: How many batches were measured.
+        num_samples: How many samples these held.
+        tensors: Every tensor, in the order of execution, by kind.
+        scale: Which loss scales lose nothing.
+        notes: What else was seen.
+    """
+
+    model_name: str
+    precision: str
+    loss_scale: float
+    num_batches: int
+    num_samples: int
+    tensors: tuple[TensorNumerics, ...]
+    scale: ScaleAdvice
+    notes: tuple[str, ...] = ()
+
+    def worst(self) -> list[TensorNumerics]:
+        """Returns the tensors, those that lose most first: by overflow, then by underflow."""
+        return sorted(self.tensors, key=_badness, reverse=True)
+
+    def of_kind(self, kind: str) -> list[TensorNumerics]:
+        """Returns the tensors of one kind, in order."""
+        return [one for one in self.tensors if one.kind == kind]
+
+    def table(self, max_rows: int | None = None) -> str:
+        """Lays the tensors out as a text table, the worst first.
+
+        Args:
+            max_rows: How many to show; None for all.
+        """
+        rows = [_cells(one) for one in self.worst()[:max_rows]]
+        return render_table(
+            _COLUMNS, rows, right_aligned=_NUMBERS, kept_widths=_KEPT_WIDTHS, title=self._title()
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything as a dictionary for strict JSON."""
+        return {
+            "model_name": self.model_name,
+            "precision": self.precision,
+            "loss_scale": self.loss_scale,
+            "num_batches": self.num_batches,
+            "num_samples": self.num_samples,
+            "tensors": [one.to_dict() for one in self.tensors],
+            "scale": self.scale.to_dict(),
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """Returns the record as JSON text."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        lines = [self.table(_NUM_SHOWN)]
+        if len(self.tensors) > _NUM_SHOWN:
+            hidden = len(self.tensors) - _NUM_SHOWN
+            lines.append(f"... and {hidden} more tensors: report.table() shows all.")
+        lines += ["", *map(wrapped, self._summary())]
+        return "\n".join([*lines, *(wrapped(f"Note: {note}") for note in self.notes)])
+
+    def _title(self) -> str:
+        batches = "1 batch" if self.num_batches == 1 else f"{self.num_batches} batches"
+        return (
+            f"Numerics of {self.model_name!r} in {self.precision}, gradients at loss scale "
+            f"{self.loss_scale:g}, {batches} of {self.num_samples} samples in all"
+        )
+
+    def _summary(self) -> Iterable[str]:
+        over = sum(one.judgement.num_overflow > 0 for one in self.tensors)
+        under = sum(one.judgement.num_underflow > 0 for one in self.tensors)
+        yield f"{over} of {len(self.tensors)} tensors overflow, in {under} something becomes zero."
+        advice = self.scale
+        if advice.lowest is None or advice.highest is None:
+            yield "There are no gradients to scale."
+            return
+        lost = (
+            f"{percent(advice.underflow_fraction)} of the gradients' elements become zero there, "
+            f"{percent(advice.unscaled_underflow_fraction)} without scaling"
+        )
+        if advice.serves_both_ends:
+            bounds = f"from {advice.lowest:g} to {advice.highest:g}"
+            yield f"Loss scales {bounds} lose nothing; start from {advice.recommended:g}: {lost}."
+        else:
+            yield (
+                f"No loss scale serves both ends: it takes {advice.lowest:g} for nothing to become "
+                f"zero, and gradients overflow above {advice.highest:g}. Start from "
+                f"{advice.recommended:g}: {lost}."
+            )
+
+
+def _badness(one: TensorNumerics) -> tuple[float, ...]:
+    headroom = -one.headroom if math.isfinite(one.headroom) else -math.inf
+    return (
+        one.statistics.num_nan + one.statistics.num_infinite,
+        one.overflow_fraction,
+        one.underflow_fraction,
+        one.subnormal_fraction,
+        headroom,
+    )
+
+
+def _cells(one: TensorNumerics) -> Sequence[str]:
+    kind = one.kind.replace("_", " ")
+    if not one.statistics.num_elements:
+        return (one.name, kind, "-", "-", "-", "-", "-")
+    bad = one.statistics.num_nan + one.statistics.num_infinite
+    largest = f"{one.statistics.largest:.4g}" if one.statistics.num_nonzero else "0"
+    return (
+        one.name,
+        kind,
+        f"{bad} not finite" if bad else largest,
+        percent(one.overflow_fraction),
+        percent(one.underflow_fraction),
+        percent(one.subnormal_fraction),
+        f"2^{one.headroom:.1f}" if math.isfinite(one.headroom) else "-",
+    )
