@@ -127,11 +127,12 @@ def _two_overflow(case: Case, one: Operand, other: Operand) -> bool:
 def _gradient_of_inverse(case: Case) -> str | None:
     outputs, gradients = case.operands[:2]
     power, words = {"RsqrtGrad": (3, "half the cube")}.get(case.name, (2, "the square"))
-    if not outputs.largest > 0 or math.isnan(gradients.largest):
+    if not case.is_infinite or not outputs.largest > 0 or not gradients.largest > 0:
         return None
-    log_power = power * math.log(outputs.largest)
-    # The power may overflow on the way, whatever it is multiplied by, and 0 makes it NaN.
-    if log_power + math.log(max(gradients.largest / (power - 1), 1)) < case.log_limit:
+    log_output = math.log(outputs.largest)
+    log_result = power * log_output + math.log(gradients.largest / (power - 1))
+    # The square may overflow on the way, however small the gradient is.
+    if max(log_result, 2 * log_output) < case.log_limit:
         return None
     return (
         f"{case.name} multiplies the gradient ({values(gradients)}) by {words} of "
