@@ -176,7 +176,7 @@ DOMAINS = [
     ("Ndtri", [single(0)], "Ndtri of 0 is -inf."),
     ("Ndtri", [single(1)], "Ndtri of 1 is inf."),
     ("Ndtri", [single(1.5)], "Ndtri of a value outside of 0 to 1 (1.5) is NaN."),
-    ("BesselK0", [half(0)], "BesselK0 of 0 is infinite."),
+    ("BesselK0", [half(0)], "BesselK0 of a value that is not positive (0) is infinite."),
     ("Xlogy", [half(1), half(0)], "Xlogy: the logarithm of 0 is -inf where its factor is not 0."),
     ("Xlogy", [half(1), half(-1)], "Xlogy: the logarithm of a negative value (-1) is NaN."),
     ("Xlog1py", [half(1), half(-1)], "Xlog1py: log1p of -1 is -inf where its factor is not 0."),
@@ -189,12 +189,18 @@ DOMAINS = [
         [half(-2, 3), half(0.5, 2)],
         "Pow of a negative value (-2) to a power that is no whole number is NaN.",
     ),
+    (
+        "FloorMod",
+        [single(*[1] * 8), single(*[1e-39] * 8)],
+        "FloorMod by 1e-39 can be the cause: it is subnormal in float32, and devices take such "
+        "values for 0.",
+    ),
     # TensorFlow's CPU kernels take float32's and bfloat16's subnormal values for 0.
     (
         "Log",
         [single(*[1e-39] * 8)],
-        "Log of 1e-39 can be infinite: it is subnormal in float32, and devices take such values "
-        "for 0.",
+        "Log of 1e-39 can be the cause: it is subnormal in float32, and devices take such "
+        "values for 0.",
     ),
 ]
 
@@ -238,10 +244,17 @@ QUOTIENTS = [
     ),
     ("Xdivy", [half(1), half(0)], "Xdivy by 0 of what is not 0 is infinite."),
     ("Reciprocal", [half(1e-5)], "Reciprocal of 1.001e-05 overflows float16 from 65520 on."),
+    # 1e-30 / 1e-39 fits, 3e38 / 89 too: what the ranges allow did not happen.
+    (
+        "RealDiv",
+        [single(*[1e-30] * 8, 3e38), single(*[1e-39] * 8, 89)],
+        "RealDiv of values from 1e-30 to 3e+38 by magnitudes down to 1e-39 can overflow float32 "
+        "from 3.403e+38 on.",
+    ),
     (
         "RealDiv",
         [single(*[0.01] * 8), single(*[1e-39] * 8)],
-        "RealDiv by 1e-39 can be infinite: it is subnormal in float32, and devices take such "
+        "RealDiv by 1e-39 can be the cause: it is subnormal in float32, and devices take such "
         "values for 0.",
     ),
 ]
@@ -258,10 +271,21 @@ GRADIENTS = [
         [half(0), half(1)],
         "SqrtGrad at 0: the slope of the square root there is infinite.",
     ),
+    # Half of the smallest float16 is 0: NaN.
+    (
+        "SqrtGrad",
+        [half(0), half(2.0**-24)],
+        "SqrtGrad at 0: the slope of the square root there is infinite.",
+    ),
     (
         "SqrtGrad",
         [half(1e-3), half(400)],
         "SqrtGrad divides half the gradient (400) by 0.001, which overflows float16 from 65520 on.",
+    ),
+    (
+        "SqrtGrad",
+        [half(*[6e-8] * 8), half(*[1e-3] * 8)],
+        "SqrtGrad at 5.96e-08: the slope of the square root there overflows float16 from 65520 on.",
     ),
     (
         "RsqrtGrad",

@@ -51,6 +51,19 @@ MEETINGS = [
         "TanhGrad of an infinite gradient: 0 times infinity is NaN.",
     ),
     (
+        "ReluGrad",
+        [half(INF), half(-1)],
+        "ReluGrad of an infinite gradient: 0 times infinity is NaN.",
+    ),
+    ("EluGrad", [half(INF), half(-1)], "EluGrad of an infinite gradient: 0 times infinity is NaN."),
+    (
+        "SoftplusGrad",
+        [half(INF), half(-300)],
+        "SoftplusGrad of an infinite gradient: 0 times infinity is NaN.",
+    ),
+    ("Xlogy", [half(1), half(-INF)], "Xlogy: the logarithm of -inf is NaN."),
+    ("DivNoNan", [half(INF), half(INF)], "DivNoNan of infinity by infinity is NaN."),
+    (
         "Softmax",
         [tf.constant([[-INF, -INF], [1, -INF]], "float16")],
         "Softmax of a row that holds nothing but -inf is NaN.",

@@ -170,9 +170,13 @@ def _log_product(one: Operand, other: Operand) -> float:
 
 def _times_logarithm(case: Case) -> str | None:
     factor, operand = case.operands[:2]
-    if not case.is_infinite or not factor.largest > 0 or not operand.smallest > 0:
+    if not case.is_infinite or not factor.largest > 0 or not operand.largest > 0:
         return None
-    steepest = max(abs(math.log(operand.smallest)), abs(math.log(operand.largest)))
+    if case.name == "Xlog1py":
+        logs = [math.log1p(end) for end in (operand.minimum, operand.maximum) if end > -1]
+    else:
+        logs = [math.log(operand.smallest), math.log(operand.largest)]
+    steepest = max(map(abs, logs), default=0.0)
     if not steepest * factor.largest >= case.limit:
         return None
     return (
@@ -182,7 +186,7 @@ def _times_logarithm(case: Case) -> str | None:
 
 
 OVERFLOWS: Final = (
-    Family(("Xlogy",), 2, _times_logarithm),
+    Family(("Xlogy", "Xlog1py"), 2, _times_logarithm),
     Family(("Cast",), 1, _cast),
     Family(tuple(_INVERSES), 1, _exponential),
     Family(("Selu", "SeluGrad", "LeakyRelu", "LeakyReluGrad"), 1, _scaled),
