@@ -97,9 +97,16 @@ def test_infinities_that_meet_are_told(operation, inputs, sentence):
 def test_an_infinite_operand_makes_an_overflow_only_possible():
     # The infinity alone would do, and ranges do not tell whether 300 meets 300.
     sentence = (
-        "Mul of values from 1 to 300 and values from 1 to 300 can overflow float16 from 65520 on."
+        "Mul of values from 1 to 300 and values from 1 to 300 can overflow float16 from 65520 "
+        "on, and an operand is infinite."
     )
     assert reason_of("Mul", half(INF, 300, 1), half(1, 1, 300)) == sentence
+
+
+def test_a_sum_over_nan_is_not_called_an_overflow():
+    assert reason_of("Sum", half(NAN, 6e4, 6e4), tf.constant(0)) == (
+        "Sum of float16 60000, NaN and int32 0 is not finite."
+    )
 
 
 def explained(operation, operands, result, **attributes):
