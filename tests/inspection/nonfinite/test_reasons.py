@@ -42,6 +42,7 @@ def test_an_exponential_tells_the_logarithm_of_the_limit(operation, inputs, sent
 CASTS = [
     (single(1, 200000), "float16", "Cast of 200000 overflows float16 from 65520 on."),
     (single(65520), "float16", "Cast of 65520 overflows float16 from 65520 on."),
+    (single(-65520), "float16", "Cast of -65520 overflows float16 from -65520 on."),
     (single(-1e9), "float16", "Cast of -1e+09 overflows float16 from -65520 on."),
     (single(65521.5), "float16", "Cast of 65522 overflows float16 from 65520 on."),
     (brain(1e5), "float16", "Cast of 99840 overflows float16 from 65520 on."),
@@ -127,6 +128,11 @@ SUMS_OF_TWO = [
         "Sub",
         [half(40000), half(-30000)],
         "Sub of 40000 and -30000 overflows float16 from 65520 on.",
+    ),
+    (
+        "AddV2",
+        [half(-40000), half(-30000)],
+        "AddV2 of -40000 and -30000 overflows float16 from 65520 on.",
     ),
     (
         "BiasAdd",

@@ -199,6 +199,20 @@ def test_what_no_cause_is_true_of_gets_its_ranges(operation, inputs, sentence, b
     assert explained(operation, operands, np.float16(bad)) == sentence
 
 
+def test_one_masked_logit_is_no_masked_row():
+    logits = Operand.of(np.float16([[-INF, 1]]))
+    assert explained("Softmax", [logits], np.float16([[NAN, NAN]])) == (
+        "Softmax of float16 1, infinity is not finite."
+    )
+
+
+def test_a_value_that_would_make_nan_is_no_reason_for_infinity():
+    operands = [Operand.of(np.float16(5)), Operand.of(np.float16(0))]
+    assert explained("FloorMod", operands, np.float16(INF)) == (
+        "FloorMod of float16 5 and float16 0 is not finite."
+    )
+
+
 def test_operands_that_are_missing_make_no_error():
     assert explained("Mul", [], np.float16(INF)) == "Mul is not finite."
 
