@@ -127,8 +127,8 @@ def _as_floats(values: NDArray[Any]) -> NDArray[Any]:
     """
     flat = values.reshape(-1)
     if np.iscomplexobj(flat):
-        bad = np.where(np.isnan(flat), math.nan, math.inf)
-        return bad[~np.isfinite(flat)]
+        bad = flat[~np.isfinite(flat)]
+        return np.where(np.isnan(bad), math.nan, math.inf)
     if flat.dtype.kind in "OSUM":
         return np.empty(0)
     # Half formats fit into float32, which takes half of the memory of float64.

@@ -20,12 +20,20 @@ __all__ = ["explain"]
 
 _LISTED: Final = 3
 
+
+def _by_range(case: Case) -> str | None:
+    # NaN goes through sums and products: nothing need have overflowed.
+    if not case.is_infinite and any(operand.num_nan for operand in case.operands):
+        return None
+    return first_of((*OVERFLOWS, *SUMS, *CLASSES, *NORMALIZATIONS), case)
+
+
 # What is certain comes before what the ranges only allow.
 _EXPLANATIONS: Final[tuple[Explanation, ...]] = (
     constant_result,
     outside_domain,
     infinite_operands,
-    lambda case: first_of((*OVERFLOWS, *SUMS, *CLASSES, *NORMALIZATIONS), case),
+    _by_range,
 )
 
 
@@ -44,7 +52,8 @@ def explain(
     Args:
         operation: TensorFlow's type of the operation, `"RealDiv"` for example.
         operands: Its operands in order, those of integers too.
-        result: Its result, with NaN or infinities.
+        result: Its result, with NaN or infinities. Of a constant, and of a cast
+            of one, `result.constant` is what the code says.
         attributes: Gives an attribute of the operation by name, None if it has
             no such one.
 

@@ -55,13 +55,17 @@ class Case:
 
     @property
     def beyond(self) -> str:
-        """Where the result's format overflows, in words."""
-        return beyond(self.result.dtype)
+        """Where the result's format overflows, as the end of a sentence."""
+        return f"{beyond(self.result.dtype)}{self._also}"
 
     @property
     def out_of(self) -> str:
-        """The largest value of the result's format, in words."""
-        return out_of(self.result.dtype)
+        """The largest value of the result's format, as the end of a sentence."""
+        return f"{out_of(self.result.dtype)}{self._also}"
+
+    @property
+    def _also(self) -> str:
+        return ", and an operand is infinite" if self.has_infinite else ""
 
     @property
     def floats(self) -> tuple[Operand, ...]:

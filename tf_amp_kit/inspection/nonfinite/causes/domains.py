@@ -31,13 +31,17 @@ class Domain:
     names: Collection[str]
     position: int
     search: Search
-    outcome: Literal["nan", "infinite"]
+    outcome: Literal["nan", "infinite", "either"]
     text: str
 
     def explain(self, case: Case) -> str | None:
         """Gives the sentence if the operand has such a value, and the result shows it."""
-        is_so = case.is_nan if self.outcome == "nan" else case.is_infinite
-        if case.name not in self.names or not is_so or len(case.operands) <= self.position:
+        is_so = {"nan": case.is_nan, "infinite": case.is_infinite, "either": True}
+        if (
+            case.name not in self.names
+            or not is_so[self.outcome]
+            or len(case.operands) <= self.position
+        ):
             return None
         operand = case.operands[self.position]
         value = self.search(operand)
@@ -77,6 +81,10 @@ def _outside(low: float, high: float) -> Search:
     return search
 
 
+def _not_positive(operand: Operand) -> float | None:
+    return operand.minimum if operand.minimum <= 0 else None
+
+
 def _pole(operand: Operand) -> float | None:
     """Finds a whole number below zero, of which a range shows its ends only."""
     ends = (operand.maximum, operand.minimum)
@@ -86,13 +94,12 @@ def _pole(operand: Operand) -> float | None:
 _NEGATIVE: Final = "{name} of a negative value ({value}) is NaN"
 _OUTSIDE_ONE: Final = "{name} of a value outside of -1 to 1 ({value}) is NaN"
 _VANISHED: Final = (
-    "{name} of {value} can be infinite: it is subnormal in {dtype}, and devices take such values "
-    "for 0"
+    "{} {{value}} can be the cause: it is subnormal in {{dtype}}, "
+    "and devices take such values for 0"
 )
 
 DOMAINS: Final = (
     Domain(("Log", "Sqrt", "Rsqrt"), 0, _below(0), "nan", _NEGATIVE),
-    Domain(("BesselK0", "BesselK1", "BesselY0", "BesselY1"), 0, _below(0), "nan", _NEGATIVE),
     Domain(("Log1p",), 0, _below(-1), "nan", "{name} of a value below -1 ({value}) is NaN"),
     Domain(("Acosh",), 0, _below(1), "nan", "{name} of a value below 1 ({value}) is NaN"),
     Domain(("Acos", "Asin", "Atanh", "Erfinv"), 0, _outside(-1, 1), "nan", _OUTSIDE_ONE),
@@ -107,9 +114,9 @@ DOMAINS: Final = (
     Domain(
         ("BesselK0", "BesselK1", "BesselK0e", "BesselK1e", "BesselY0", "BesselY1"),
         0,
-        zero,
+        _not_positive,
         "infinite",
-        "{name} of 0 is infinite",
+        "{name} of a value that is not positive ({value}) is infinite",
     ),
     Domain(("Atanh", "Erfinv"), 0, _at(1), "infinite", "{name} of 1 is inf"),
     Domain(("Atanh", "Erfinv"), 0, _at(-1), "infinite", "{name} of -1 is -inf"),
@@ -144,13 +151,18 @@ DOMAINS: Final = (
     ),
     Domain(("FloorMod", "Mod", "TruncateMod"), 1, zero, "nan", "{name} by 0 is NaN"),
     Domain(
+        # NaN where the gradient is 0 too, or halving it makes it 0.
         ("SqrtGrad",),
         0,
         zero,
-        "infinite",
+        "either",
         "{name} at 0: the slope of the square root there is infinite",
     ),
-    Domain(("Log", "Rsqrt"), 0, nearly_zero, "infinite", _VANISHED),
+    Domain(("Log", "Rsqrt"), 0, nearly_zero, "infinite", _VANISHED.format("{name} of")),
+    Domain(("Xlogy",), 1, nearly_zero, "infinite", _VANISHED.format("{name} of the logarithm of")),
+    Domain(
+        ("FloorMod", "Mod", "TruncateMod"), 1, nearly_zero, "nan", _VANISHED.format("{name} by")
+    ),
 )
 
 

@@ -14,6 +14,7 @@ from tf_amp_kit.inspection.nonfinite.causes.constants import because_of
 from tf_amp_kit.inspection.nonfinite.causes.names import (
     ACTIVATION_GRADIENTS,
     CONTRACTIONS,
+    DIVISIONS,
     REDUCED_PRODUCTS,
     REDUCED_SUMS,
 )
@@ -49,7 +50,7 @@ def _quotient(case: Case) -> str | None:
     pair = case.operands[:2]
     if not all(operand.num_infinite for operand in pair):
         return None
-    if all(operand.num_zeros for operand in pair):
+    if all(operand.num_zeros for operand in pair) and case.name != "DivNoNan":
         return f"{case.name}: 0 / 0 or infinity by infinity is NaN{_because(case)}."
     return f"{case.name} of infinity by infinity is NaN{_because(case)}."
 
@@ -94,18 +95,30 @@ def _can_differ(case: Case) -> bool:
     return sum(operand.num_infinite for operand in case.floats) > 1
 
 
+def _logarithm_of_negative(case: Case) -> str | None:
+    if not negative_infinite(case.operands[1]):
+        return None
+    return f"{case.name}: the logarithm of -inf is NaN{because_of(case.operands[1])}."
+
+
 def _gradient(case: Case) -> str | None:
-    slopes, gradients = case.operands[:2]
-    if not gradients.num_infinite or not _can_be_flat(case.name, slopes):
+    places, gradients = case.operands[:2]
+    if case.name not in _OUTPUTS_FIRST:
+        places, gradients = gradients, places
+    if not gradients.num_infinite or not _can_be_flat(case, places):
         return None
     return f"{case.name} of an infinite gradient: 0 times infinity is NaN."
 
 
-def _can_be_flat(name: str, outputs: Operand) -> bool:
-    """Tells whether the slope is 0 at some output of an activation."""
-    ends = (outputs.minimum, outputs.maximum)
-    flat = {"TanhGrad": (-1.0, 1.0), "SigmoidGrad": (0.0, 1.0)}
-    return any(value in ends for value in flat[name])
+def _can_be_flat(case: Case, places: Operand) -> bool:
+    """Tells whether an activation's slope is 0 at some place: an output or an input of it."""
+    if case.name == "ReluGrad":
+        return places.minimum <= 0
+    if case.name == "SoftplusGrad":
+        # Its kernel divides by 1 + exp(-x).
+        return places.minimum < -case.log_limit
+    flat = {"EluGrad": (-1.0,), "SigmoidGrad": (0.0, 1.0), "TanhGrad": (-1.0, 1.0)}
+    return any(value in flat[case.name] for value in (places.minimum, places.maximum))
 
 
 def _zero_meets_infinity(case: Case) -> bool:
@@ -123,13 +136,18 @@ def _because(case: Case) -> str:
     return next((text for text in texts if text), "")
 
 
+_BOUNDED: Final = ("Sin", "Cos", "Tan", "Acos", "Asin", "Atanh", "Erfinv", "Ndtri", "Softsign")
+# Gradients of these take the activation's output before the gradient.
+_OUTPUTS_FIRST: Final = frozenset({"SigmoidGrad", "TanhGrad"})
+
 _FAMILIES: Final = (
     Family(("Sub", "SquaredDifference"), 2, _difference),
     Family(("Add", "AddV2", "AddN", "BiasAdd"), 2, _sum),
     Family(("Mul", "MulNoNan", "RsqrtGrad", "ReciprocalGrad", "InvGrad"), 2, _product),
-    Family(("RealDiv", "Div", "FloorDiv", "TruncateDiv", "Xdivy", "SqrtGrad"), 2, _quotient),
+    Family((*DIVISIONS, "DivNoNan", "Xdivy", "SqrtGrad"), 2, _quotient),
     Family(("FloorMod", "Mod", "TruncateMod"), 2, _remainder),
-    Family(("Sin", "Cos", "Tan", "Acos", "Asin"), 1, _of_infinity),
+    Family(_BOUNDED, 1, _of_infinity),
+    Family(("Xlogy", "Xlog1py"), 2, _logarithm_of_negative),
     Family(("Log", "Log1p", "Sqrt", "Rsqrt", "Acosh"), 1, _of_negative_infinity),
     Family(REDUCED_SUMS, 1, _reduced_sum),
     Family(REDUCED_PRODUCTS, 1, _reduced_product),

@@ -42,4 +42,7 @@ FILTER_GRADIENTS: Final = frozenset(
     }
 )
 CONTRACTIONS: Final = MATMULS | CONVOLUTIONS | INPUT_GRADIENTS | FILTER_GRADIENTS | {"Einsum"}
-ACTIVATION_GRADIENTS: Final = frozenset({"SigmoidGrad", "TanhGrad"})
+DIVISIONS: Final = frozenset({"Div", "FloorDiv", "RealDiv", "TruncateDiv"})
+ACTIVATION_GRADIENTS: Final = frozenset(
+    {"EluGrad", "ReluGrad", "SigmoidGrad", "SoftplusGrad", "TanhGrad"}
+)

@@ -127,11 +127,12 @@ def _two_overflow(case: Case, one: Operand, other: Operand) -> bool:
 def _gradient_of_inverse(case: Case) -> str | None:
     outputs, gradients = case.operands[:2]
     power, words = {"RsqrtGrad": (3, "half the cube")}.get(case.name, (2, "the square"))
-    if not outputs.largest > 0 or math.isnan(gradients.largest):
+    if not case.is_infinite or not outputs.largest > 0 or not gradients.largest > 0:
         return None
-    log_power = power * math.log(outputs.largest)
-    # The power may overflow on the way, whatever it is multiplied by, and 0 makes it NaN.
-    if log_power + math.log(max(gradients.largest / (power - 1), 1)) < case.log_limit:
+    log_output = math.log(outputs.largest)
+    log_result = power * log_output + math.log(gradients.largest / (power - 1))
+    # The square may overflow on the way, however small the gradient is.
+    if max(log_result, 2 * log_output) < case.log_limit:
         return None
     return (
         f"{case.name} multiplies the gradient ({values(gradients)}) by {words} of "
@@ -169,9 +170,13 @@ def _log_product(one: Operand, other: Operand) -> float:
 
 def _times_logarithm(case: Case) -> str | None:
     factor, operand = case.operands[:2]
-    if not case.is_infinite or not factor.largest > 0 or not operand.smallest > 0:
+    if not case.is_infinite or not factor.largest > 0 or not operand.largest > 0:
         return None
-    steepest = max(abs(math.log(operand.smallest)), abs(math.log(operand.largest)))
+    if case.name == "Xlog1py":
+        logs = [math.log1p(end) for end in (operand.minimum, operand.maximum) if end > -1]
+    else:
+        logs = [math.log(operand.smallest), math.log(operand.largest)]
+    steepest = max(map(abs, logs), default=0.0)
     if not steepest * factor.largest >= case.limit:
         return None
     return (
@@ -181,7 +186,7 @@ def _times_logarithm(case: Case) -> str | None:
 
 
 OVERFLOWS: Final = (
-    Family(("Xlogy",), 2, _times_logarithm),
+    Family(("Xlogy", "Xlog1py"), 2, _times_logarithm),
     Family(("Cast",), 1, _cast),
     Family(tuple(_INVERSES), 1, _exponential),
     Family(("Selu", "SeluGrad", "LeakyRelu", "LeakyReluGrad"), 1, _scaled),

@@ -8,6 +8,7 @@ from typing import Final
 from tf_amp_kit.inspection.nonfinite.causes.case import Case, Family, values
 from tf_amp_kit.inspection.nonfinite.causes.constants import because_of
 from tf_amp_kit.inspection.nonfinite.causes.domains import nearly_zero
+from tf_amp_kit.inspection.nonfinite.causes.names import DIVISIONS
 from tf_amp_kit.inspection.nonfinite.numbers import number
 from tf_amp_kit.inspection.nonfinite.operand import Operand
 
@@ -45,13 +46,10 @@ def _xdivy_by_zero(case: Case) -> str | None:
 
 def _quotient(case: Case) -> str | None:
     numerator, divisor = case.operands[:2]
-    if not case.is_infinite:
-        return None
-    if _overflows(case, numerator, divisor):
-        return (
-            f"{case.name} of {values(numerator)} by {_down_to(divisor)} "
-            f"{case.overflows} {case.beyond}."
-        )
+    if case.is_infinite and _overflows(case, numerator, divisor):
+        # A subnormal divisor may have been taken for 0 with another numerator.
+        verb = case.overflows if nearly_zero(divisor) is None else "can overflow"
+        return f"{case.name} of {values(numerator)} by {_down_to(divisor)} {verb} {case.beyond}."
     return None if case.name == "DivNoNan" else _by_subnormal(case, divisor)
 
 
@@ -60,7 +58,7 @@ def _by_subnormal(case: Case, divisor: Operand) -> str | None:
     if tiny is None:
         return None
     return (
-        f"{case.name} by {number(tiny)} can be infinite: it is subnormal in {divisor.dtype}, "
+        f"{case.name} by {number(tiny)} can be the cause: it is subnormal in {divisor.dtype}, "
         "and devices take such values for 0."
     )
 
@@ -91,6 +89,11 @@ def _sqrt_gradient(case: Case) -> str | None:
     roots, gradients = case.operands[:2]
     if not case.is_infinite or not roots.smallest > 0 or not gradients.largest > 0:
         return None
+    if -math.log(2 * roots.smallest) >= case.log_limit:
+        return (
+            f"{case.name} at {number(roots.smallest)}: the slope of the square root there "
+            f"overflows {case.beyond}."
+        )
     if math.log(gradients.largest / 2) - math.log(roots.smallest) < case.log_limit:
         return None
     return (
@@ -146,12 +149,10 @@ def _power_of(exponent: Operand) -> str:
     return f"powers from {number(exponent.minimum)} to {number(exponent.maximum)}"
 
 
-_DIVISIONS: Final = frozenset({"RealDiv", "Div", "FloorDiv", "TruncateDiv"})
-
 QUOTIENTS: Final = (
-    Family(_DIVISIONS, 2, _division_by_zero),
+    Family(DIVISIONS, 2, _division_by_zero),
     Family(("Xdivy",), 2, _xdivy_by_zero),
-    Family(_DIVISIONS | {"DivNoNan", "Xdivy"}, 2, _quotient),
+    Family(DIVISIONS | {"DivNoNan", "Xdivy"}, 2, _quotient),
     Family(("Reciprocal", "Inv"), 1, _reciprocal),
     Family(("SqrtGrad",), 2, _sqrt_gradient),
     Family(("Pow",), 2, _power),
