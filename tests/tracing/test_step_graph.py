@@ -62,7 +62,8 @@ def test_a_float32_model_keeps_its_input_without_a_copy() -> None:
     model = mlp(keras.layers.Dense(5, activation="relu"))
     step = trace_step(model, (X, Y), loss="mse")
     inputs = [s for s in step.saved_tensors if s.kind == "input" and not s.is_shape_only]
-    assert [(s.dtype, s.shape) for s in inputs] == [("float32", (None, 3))]
+    # The scalar is the loss scale.
+    assert [(s.dtype, s.shape) for s in inputs] == [("float32", (None, 3)), ("float32", ())]
 
 
 def test_the_first_kernel_is_not_kept_and_the_second_one_is(compute_dtype: str) -> None:
@@ -188,14 +189,12 @@ def test_gradients_in_a_loop_belong_to_the_backward_pass() -> None:
     assert tanh == [False, True]
 
 
-def test_the_loss_of_a_compiled_model_is_scaled_by_its_optimizer() -> None:
-    keras.config.set_dtype_policy("mixed_float16")
-    model = mlp(keras.layers.Dense(5))
-    model.compile("sgd", "mse")
-    step = trace_step(model, (X, Y))
+def test_the_loss_is_multiplied_by_an_input_of_the_graph() -> None:
+    step = trace_step(mlp(keras.layers.Dense(5)), (X, Y), loss="mse")
     last = step.trace.producers[step.loss]
-    factor = step.trace.producers[last.inputs[1]].constant()
-    assert (last.type, factor) == ("Mul", 32768.0)
+    factor = step.reader.symbolic[last.inputs[1]]
+    names = dict(zip(map(id, step.reader.graph.inputs), step.input_names, strict=False))
+    assert (last.type, names[id(factor)]) == ("Mul", "@loss_scale")
 
 
 def test_the_loss_line_of_the_user_is_found() -> None:

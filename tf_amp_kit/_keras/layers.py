@@ -182,9 +182,7 @@ _compute_dtype_patch = ClassPatch(keras.layers.Layer, "compute_dtype", _make_for
 
 
 @contextlib.contextmanager
-def half_layers_compute_in(
-    dtype: str, *, only: Collection[Any] | None = None
-) -> Iterator[None]:
+def half_layers_compute_in(dtype: str, *, only: Collection[Any] | None = None) -> Iterator[None]:
     """Makes every half-precision layer compute in another dtype, in this thread.
 
     Replaces the public property `Layer.compute_dtype`, which Keras reads for

@@ -88,7 +88,7 @@ def audit_layer_dtypes(
     ...     [keras.Input((4,)), Scale(), keras.layers.Dense(1, dtype="float32")]
     ... )
     >>> report = audit_layer_dtypes(model, verbose=0)
-    >>> [(one.code, one.path) for one in report.findings]
+    >>> [(one.code, one.path) for one in report.findings if one.path]
     [('AMP101', 'scale')]
     >>> keras.config.set_dtype_policy(policy)
     """

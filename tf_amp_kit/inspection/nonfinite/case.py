@@ -109,9 +109,7 @@ class Case:
 
     def _trace(self, *, in_float32: bool) -> StepTrace:
         data, loss = self._traced_from
-        return trace_step(
-            self._model, data, loss=loss, with_metrics=True, in_float32=in_float32
-        )
+        return trace_step(self._model, data, loss=loss, with_metrics=True, in_float32=in_float32)
 
     @cached_property
     def _twin(self) -> StepTrace | None:
@@ -155,7 +153,9 @@ class Case:
     def _clean_scale(self, batch: Batch, scale: float) -> float | None:
         """Finds the largest lower scale at which a batch is clean, by halving the range."""
         lower = list(
-            itertools.takewhile(lambda one: one >= 1, (scale / 2**n for n in range(1, _MAX_HALVINGS)))
+            itertools.takewhile(
+                lambda one: one >= 1, (scale / 2**n for n in range(1, _MAX_HALVINGS))
+            )
         )
         if not lower or self._checker.bad_ends(batch, lower[-1]):
             return None

@@ -131,7 +131,9 @@ class Describer:
 
     def _data(self, op: Operation) -> str:
         tensor = self._step.reader.symbolic[self._outermost(op.outputs[0])]
-        names = dict(zip(map(id, self._step.reader.graph.inputs), self._step.input_names, strict=False))
+        names = dict(
+            zip(map(id, self._step.reader.graph.inputs), self._step.input_names, strict=False)
+        )
         return names.get(id(tensor), "")
 
     def _outermost(self, key: int) -> int:

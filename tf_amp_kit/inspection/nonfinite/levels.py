@@ -71,9 +71,7 @@ class StepChecker:
     @cached_property
     def _check_all(self) -> tuple[list[int], Any]:
         symbolic = self.step.reader.symbolic
-        numbers = [
-            key for op in self.operations for key in op.outputs if is_checked(symbolic[key])
-        ]
+        numbers = [key for op in self.operations for key in op.outputs if is_checked(symbolic[key])]
         return numbers, self._check(numbers)
 
     def _check(self, numbers: Sequence[int]) -> Any:

@@ -12,12 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tf_amp_kit.inspection.numerics.statistics import StatisticsCounter, TensorStatistics
-from tf_amp_kit.tables import percent, render_table, wrapped
+from tf_amp_kit.tables import percent, render_table, some, wrapped
 
 __all__ = ["GradientComparison", "GradientPair", "compare_arrays"]
 
 _COLUMNS: Final = ("Gradient of", "Elements", "Cosine", "Relative error", "Vanished", "Not finite")
 _NUM_SHOWN: Final = 10
+
+# A gradient this much smaller than the others is zero but for float32's own rounding,
+# such as that of an attention's key bias: any relative error of it says nothing.
+_NOISE: Final = 1e-5
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,17 @@ class GradientComparison:
     notes: tuple[str, ...] = ()
 
     def worst(self) -> list[GradientPair]:
-        """Returns the pairs, those that differ most first."""
-        return sorted(self.pairs, key=_badness, reverse=True)
+        """Returns the pairs, those that differ most first, and `idle` ones last."""
+        idle = set(self.idle)
+        return sorted(
+            self.pairs, key=lambda one: (one.path not in idle, *_badness(one)), reverse=True
+        )
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Weights whose float32 gradient is zero but for rounding."""
+        limit = _NOISE * self.whole.float32.rms
+        return tuple(one.path for one in self.pairs if not one.float32.rms > limit)
 
     def table(self, max_rows: int | None = None) -> str:
         """Lays the pairs out as a text table, the worst first.
@@ -132,6 +145,10 @@ class GradientComparison:
         if len(self.pairs) > _NUM_SHOWN:
             hidden = len(self.pairs) - _NUM_SHOWN
             lines.append(f"... and {hidden} more weights: report.table() shows all.")
+        if self.idle:
+            lines.append(
+                wrapped(f"The float32 gradients of {some(self.idle)} are zero but for rounding.")
+            )
         return "\n".join([*lines, *(wrapped(f"Note: {note}") for note in self.notes)])
 
 

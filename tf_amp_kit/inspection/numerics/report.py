@@ -48,7 +48,11 @@ class TensorNumerics:
     @property
     def name(self) -> str:
         """The path, with the position where there are several tensors."""
-        return f"{self.path or '(model)'}[{self.position}]" if self.position else self.path or "(model)"
+        return (
+            f"{self.path or '(model)'}[{self.position}]"
+            if self.position
+            else self.path or "(model)"
+        )
 
     @property
     def overflow_fraction(self) -> float:

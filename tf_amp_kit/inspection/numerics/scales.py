@@ -119,9 +119,7 @@ def _overflows(largest: float, shift: int, precision: str) -> bool:
     return math.ldexp(largest, shift) >= limit.largest + step / 2
 
 
-def _underflow_fraction(
-    gradients: Iterable[TensorStatistics], precision: str, shift: int
-) -> float:
+def _underflow_fraction(gradients: Iterable[TensorStatistics], precision: str, shift: int) -> float:
     judgements = [one.judge(precision, shift) for one in gradients]
     nonzero = sum(one.num_nonzero for one in judgements)
     return sum(one.num_underflow for one in judgements) / nonzero if nonzero else 0.0
