@@ -33,8 +33,8 @@ class _Grid:
     """How to find each value's step in a half format by adding integers.
 
     The step of a value with exponent e is `2^(max(e, smallest) - m)`, with the
-    format's m mantissa bits. A number 1.5 times a power of two, the last bit of
-    which is that step, takes the rest of the value's bits away when it is added.
+    format's m mantissa bits. The power of two whose last bit is that step takes the
+    rest of a magnitude's bits away when it is added.
 
     Attributes:
         exponent_mask: The exponent's bits in the float type that computes.
@@ -65,7 +65,7 @@ def _grid_of(precision: str, dtype: str) -> _Grid:
     return _Grid(
         exponent_mask=integer((2**form.exponent_bits - 1) << bits),
         floor=np.full(CHUNK, (edges.smallest_exponent + bias) << bits, integer),
-        raise_by=integer((dropped << bits) | (1 << (bits - 1))),
+        raise_by=integer(dropped << bits),
         half_step=integer(1 << (dropped - 1)),
         kept_bits=integer(np.iinfo(integer).max - ((1 << dropped) - 1)),
         shares_floor=edges.smallest_exponent + bias == 1,
