@@ -23,6 +23,10 @@ __all__ = ["flushes_subnormals", "square_errors", "widen"]
 # From here on, the last bit of a float32 is itself a normal float32.
 _LAST_BIT_IS_NORMAL: Final = (FRACTION_BITS + 1) << FRACTION_BITS
 
+# Described on import: in a thread that flushes subnormals, NumPy 1 warns when it
+# looks for the smallest one, finds zero, and that would be remembered.
+_FORMATS: Final = {name: format_of(name) for name in ("float32", "float64")}
+
 # Arrays of one: NumPy works on numbers in other ways.
 _SUBNORMAL: Final = np.array([1], np.uint32).view(np.float32)
 _ONE: Final = np.ones(1, np.float32)
@@ -57,7 +61,7 @@ class _Grid:
 
 @cache
 def _grid_of(precision: str, dtype: str) -> _Grid:
-    form, edges = format_of(dtype), edges_of(precision)
+    form, edges = _FORMATS[dtype], edges_of(precision)
     integer: Any = np.uint32 if dtype == "float32" else np.uint64
     bits = form.mantissa_bits
     dropped = bits - edges.mantissa_bits
