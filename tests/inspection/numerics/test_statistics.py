@@ -15,6 +15,7 @@ import pytest
 from tests.inspection.numerics import reference
 from tf_amp_kit.errors import InputsError, PrecisionError
 from tf_amp_kit.formats import HALF_PRECISIONS, round_trip
+from tf_amp_kit.inspection.numerics.chunks import float32_chunks
 from tf_amp_kit.inspection.numerics.statistics import StatisticsCounter, TensorStatistics
 
 
@@ -108,6 +109,21 @@ def test_merged_counters_have_the_mean_and_rms_of_one() -> None:
     counter.merge(other)
     together, record = statistics_of(values), counter.freeze()
     assert (record.mean, record.rms) == pytest.approx((together.mean, together.rms), rel=1e-12)
+
+
+def test_merging_keeps_what_an_addition_would_round_away() -> None:
+    counter, other = StatisticsCounter("float16"), StatisticsCounter("float16")
+    other.add(float32(2.0**100))
+    other.add(float32(1))
+    counter.merge(other)
+    counter.add(float32(-(2.0**100)))
+    assert counter.freeze().mean == 1 / 3
+
+
+@pytest.mark.parametrize("layout", [np.s_[::2], np.s_[::-1]])
+def test_pieces_of_a_strided_array_are_contiguous(layout: slice) -> None:
+    pieces = float32_chunks(np.zeros(200_000, np.float32)[layout])
+    assert all(piece.flags.c_contiguous for piece in pieces)
 
 
 def test_merging_leaves_the_other_counter_alone() -> None:

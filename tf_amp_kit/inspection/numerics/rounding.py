@@ -23,6 +23,10 @@ __all__ = ["flushes_subnormals", "square_errors", "widen"]
 # From here on, the last bit of a float32 is itself a normal float32.
 _LAST_BIT_IS_NORMAL: Final = (FRACTION_BITS + 1) << FRACTION_BITS
 
+# Described on import: in a thread that flushes subnormals, NumPy 1 warns when it
+# looks for the smallest one, finds zero, and that would be remembered.
+_FORMATS: Final = {name: format_of(name) for name in ("float32", "float64")}
+
 # Arrays of one: NumPy works on numbers in other ways.
 _SUBNORMAL: Final = np.array([1], np.uint32).view(np.float32)
 _ONE: Final = np.ones(1, np.float32)
@@ -33,8 +37,8 @@ class _Grid:
     """How to find each value's step in a half format by adding integers.
 
     The step of a value with exponent e is `2^(max(e, smallest) - m)`, with the
-    format's m mantissa bits. A number 1.5 times a power of two, the last bit of
-    which is that step, takes the rest of the value's bits away when it is added.
+    format's m mantissa bits. The power of two whose last bit is that step takes the
+    rest of a magnitude's bits away when it is added.
 
     Attributes:
         exponent_mask: The exponent's bits in the float type that computes.
@@ -57,7 +61,7 @@ class _Grid:
 
 @cache
 def _grid_of(precision: str, dtype: str) -> _Grid:
-    form, edges = format_of(dtype), edges_of(precision)
+    form, edges = _FORMATS[dtype], edges_of(precision)
     integer: Any = np.uint32 if dtype == "float32" else np.uint64
     bits = form.mantissa_bits
     dropped = bits - edges.mantissa_bits
@@ -65,7 +69,7 @@ def _grid_of(precision: str, dtype: str) -> _Grid:
     return _Grid(
         exponent_mask=integer((2**form.exponent_bits - 1) << bits),
         floor=np.full(CHUNK, (edges.smallest_exponent + bias) << bits, integer),
-        raise_by=integer((dropped << bits) | (1 << (bits - 1))),
+        raise_by=integer(dropped << bits),
         half_step=integer(1 << (dropped - 1)),
         kept_bits=integer(np.iinfo(integer).max - ((1 << dropped) - 1)),
         shares_floor=edges.smallest_exponent + bias == 1,
