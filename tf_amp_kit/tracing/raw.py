@@ -13,6 +13,10 @@ from tf_amp_kit.tracing.source import Frame, frames_of
 class Raw(Protocol):
     """An operation as TensorFlow has it, of a graph or of an eager run."""
 
+    @property
+    def operation(self) -> Any:
+        """The `tf.Operation`; None of an eager run."""
+
     def name(self) -> str:
         """Returns the name with its scopes; empty in an eager run."""
 
@@ -74,6 +78,11 @@ class EagerRaw:
         self._stack = stack
         self._frames: Sequence[Frame] | None = None
         self._attributes = attributes
+
+    @property
+    def operation(self) -> Any:
+        """None: there was no graph."""
+        return None
 
     def name(self) -> str:
         """Returns nothing: names are of graphs."""

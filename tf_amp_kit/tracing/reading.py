@@ -56,6 +56,10 @@ class GraphReader:
             return None
         return self._numbers.get((id(value.graph), value.name))
 
+    def known_number(self, value: Any) -> int:
+        """Returns the number of a tensor of the graph, or of a body."""
+        return self._numbers[id(value.graph), value.name]
+
     def _read(self, graph: Any, owner: int, sources: dict[str, int]) -> None:
         self._graphs_read.add(id(graph))
         operations = graph.get_operations()

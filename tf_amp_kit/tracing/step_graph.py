@@ -275,8 +275,9 @@ class _Step:
             self._gradients = list(zip(variables, gradients, strict=True))
             self._metrics = None
             if self._with_metrics and y is not None:
-                args = (x, y, self._outputs, sample_weight)
-                self._metrics = run(Metrics(), self._compute_metrics, args, {})
+                self._metrics = run(
+                    Metrics(), self._compute_metrics, (x, y, self._outputs, sample_weight), {}
+                )
         if self._observers.on_gradients:
             self._gradients = self._observers.on_gradients(self._gradients)
         return self._loss

@@ -152,11 +152,8 @@ class Case:
 
     def _clean_scale(self, batch: Batch, scale: float) -> float | None:
         """Finds the largest lower scale at which a batch is clean, by halving the range."""
-        lower = list(
-            itertools.takewhile(
-                lambda one: one >= 1, (scale / 2**n for n in range(1, _MAX_HALVINGS))
-            )
-        )
+        halved = (scale / 2**n for n in range(1, _MAX_HALVINGS))
+        lower: list[float] = list(itertools.takewhile(lambda one: one >= 1, halved))
         if not lower or self._checker.bad_ends(batch, lower[-1]):
             return None
         first, last = 0, len(lower) - 1

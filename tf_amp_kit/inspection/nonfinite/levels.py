@@ -30,8 +30,13 @@ WRITING_TYPES: Final = frozenset({"AssignAddVariableOp", "AssignSubVariableOp", 
 class Level(Protocol):
     """One graph, and what was seen of one run of it."""
 
-    operations: Sequence[Operation]
-    bad: Mapping[int, Health]
+    @property
+    def operations(self) -> Sequence[Operation]:
+        """The operations of the graph, without those in bodies."""
+
+    @property
+    def bad(self) -> Mapping[int, Health]:
+        """What was not finite, by tensor number."""
 
     def values(self, numbers: Sequence[int]) -> list[Any]:
         """Computes tensors of the graph again; as eager tensors."""
@@ -143,7 +148,7 @@ class BodyRunner:
         )
         self._tensors = dict(zip(self._copied, made, strict=False))
         for old, new in zip(self._body.inputs, inputs, strict=True):
-            self._tensors[self._step.reader.number(old)] = new
+            self._tensors[self._step.reader.known_number(old)] = new
         self._outputs = made[len(self._copied) :]
         self._counts = health_of([self._tensors[key] for key in self._checked])
         return [self._counts]

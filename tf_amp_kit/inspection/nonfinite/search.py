@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tf_amp_kit import _keras
-from tf_amp_kit.inspection.nonfinite.health import Health
 from tf_amp_kit.inspection.nonfinite.levels import WRITING_TYPES, BodyRun, BodyRunner, Level
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.step_graph import StepTrace
@@ -138,8 +137,8 @@ class Search:
         """Runs the bodies of an operation by themselves, and looks into them."""
         inputs = level.values(op.inputs)
         for iteration, run, body in self._runs(op, inputs):
-            ends = [self._step.reader.number(body.outputs[i]) for i in positions]
-            found = self.origin(run, [key for key in ends if key is not None])
+            ends = [self._step.reader.known_number(body.outputs[i]) for i in positions]
+            found = self.origin(run, ends)
             if found is not None:
                 around = () if iteration is None else (iteration,)
                 return Found(found.operation, found.level, (*around, *found.iterations))

@@ -118,11 +118,10 @@ class Probes:
         return probed
 
     def _with_gradient(self, value: Any, index: int) -> Any:
-        @tf.custom_gradient
         def hand_on(tensor: Any) -> Any:
             return tf.identity(tensor), lambda gradient: self._watch(gradient, index)
 
-        return hand_on(value)
+        return tf.custom_gradient(hand_on)(value)
 
     def _probed_gradient(self, gradient: Any, path: str) -> Any:
         index = self.place(WEIGHT_GRADIENT, path, 0, "", "")

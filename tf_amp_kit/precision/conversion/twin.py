@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -63,7 +63,9 @@ def _build_like(twin: keras.Model, model: keras.Model) -> None:
         candidates = list(candidate_specs(model, None))
     except AmpError:
         return
-    attempts = [(_keras.trace_to_graph, specs) for specs in candidates]
+    attempts: list[tuple[Callable[..., Any], Any]] = [
+        (_keras.trace_to_graph, specs) for specs in candidates
+    ]
     for call, specs in [*attempts, (_call_eagerly, candidates[0])]:
         try:
             with undisturbed(LayerPaths(twin)):
