@@ -1,62 +1,68 @@
-"""Runs single TensorFlow operations, and asks why their results are not finite."""
+"""One real train step by Keras itself, and what came out of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from inspect import signature
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_amp_kit.inspection.nonfinite.operand import Operand
-from tf_amp_kit.inspection.nonfinite.reasons import explain
+from .slots import Built
 
 
-def reason_of(operation: str, *inputs: Any, output: int = 0, **attributes: Any) -> str:
-    """Runs an operation, checks that its result is not finite, and explains it."""
-    arguments = dict(
-        zip(signature(getattr(tf.raw_ops, operation)).parameters, inputs, strict=False)
-    )
-    results = getattr(tf.raw_ops, operation)(**arguments, **attributes)
-    result = (results[output] if isinstance(results, Sequence) else results).numpy()
-    assert not np.isfinite(result).all(), result
-    operands = [Operand.of(tensor.numpy()) for tensor in tf.nest.flatten(inputs)]
-    get_attribute = attributes_of(operation, arguments, attributes)
-    return explain(operation, operands, Operand.of(result), get_attribute)
+def loss_scale_for(precision: str) -> float:
+    """Return the scale that the tests use: float16 needs one."""
+    return 2.0**10 if precision == "float16" else 1.0
 
 
-def attributes_of(
-    operation: str, arguments: dict[str, Any], attributes: dict[str, Any]
-) -> Callable[[str], Any]:
-    """Gives the attributes as a graph's operation has them, defaults and bytes too."""
-    with tf.Graph().as_default() as graph:
-        placeholders = tf.nest.map_structure(
-            lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), arguments
-        )
-        getattr(tf.raw_ops, operation)(**placeholders, **attributes)
-    op = next(op for op in graph.get_operations() if op.type == operation)
+def run_step(
+    built: Built, loss_scale: float = 1.0, *, backward: bool = True
+) -> dict[str, np.ndarray]:
+    """Run forward, loss, backward and metrics in a graph, in the model's own precision.
 
-    def get_attribute(name: str) -> Any:
-        try:
-            return op.get_attr(name)
-        except ValueError:
-            return None
+    Args:
+        built: The model and its batch.
+        loss_scale: What the loss is multiplied with before the backward pass.
+        backward: Whether there is a backward pass.
 
-    return get_attribute
+    Returns:
+        Every result as a float32 array: `output/0`, `loss`, `gradient/dense/kernel`,
+        `metric/loss`, `state/seen`.
+    """
+    model = built.model
+    variables = model.trainable_variables
+    x, y, sample_weight = (*built.data, None)[:3]
+
+    @tf.function(autograph=False)
+    def step():
+        with tf.GradientTape() as tape:
+            outputs = model(x, training=True)
+            loss = model.compute_loss(x, y, outputs, sample_weight, training=True)
+            scaled = loss * loss_scale
+        gradients = tape.gradient(scaled, variables) if backward else []
+        metrics = model.compute_metrics(x, y, outputs, sample_weight)
+        return outputs, loss, gradients, metrics
+
+    outputs, loss, gradients, metrics = step()
+    results: dict[str, Any] = {"loss": loss}
+    results |= {f"output/{n}": value for n, value in enumerate(keras.tree.flatten(outputs))}
+    # Without a backward pass there are no gradients to pair with the variables.
+    results |= {f"gradient/{v.path}": g for v, g in zip(variables, gradients, strict=False)}
+    results |= {f"metric/{name}": value for name, value in metrics.items()}
+    results |= {f"state/{v.path}": v for v in model.non_trainable_variables if _is_float(v)}
+    return {name: _array(value) for name, value in results.items() if value is not None}
 
 
-def half(*values: Any) -> tf.Tensor:
-    return tf.constant(values, "float16")
+def nonfinite_results(results: dict[str, np.ndarray]) -> list[str]:
+    """Return the names of the results that hold a NaN or an infinity."""
+    return [name for name, value in results.items() if not np.isfinite(value).all()]
 
 
-def brain(*values: Any) -> tf.Tensor:
-    return tf.constant(values, "bfloat16")
+def _is_float(variable: Any) -> bool:
+    return "float" in variable.dtype
 
 
-def single(*values: Any) -> tf.Tensor:
-    return tf.constant(values, "float32")
-
-
-def full(shape: Sequence[int], value: float, dtype: str = "float16") -> tf.Tensor:
-    return tf.cast(tf.fill(shape, value), dtype)
+def _array(value: Any) -> np.ndarray:
+    dense = tf.convert_to_tensor(getattr(value, "value", value))
+    return tf.cast(dense, tf.float32).numpy()

@@ -5,7 +5,7 @@ import math
 import pytest
 import tensorflow as tf
 
-from tests.inspection.nonfinite.running import brain, half, reason_of, single
+from tests.inspection.nonfinite.operations import brain, half, reason_of, single
 
 # The smallest magnitudes that round to infinity, half a step above the largest.
 HALF, BRAIN, SINGLE = 65520.0, 2.0**128 - 2.0**119, 2.0**128 - 2.0**103

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.inspection.nonfinite.running import brain, half, reason_of, single
+from tests.inspection.nonfinite.operations import brain, half, reason_of, single
 
 DOMAINS = [
     ("Log", [half(0, 1)], "Log of 0 is -inf."),

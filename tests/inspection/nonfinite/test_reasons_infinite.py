@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.inspection.nonfinite.running import full, half, reason_of, single
+from tests.inspection.nonfinite.operations import full, half, reason_of, single
 from tf_amp_kit.inspection.nonfinite.operand import Operand
 from tf_amp_kit.inspection.nonfinite.reasons import explain
 

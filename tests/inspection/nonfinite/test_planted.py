@@ -1,0 +1,64 @@
+"""`find_nonfinite` names every planted fault: path, operation, direction, file and line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tf_amp_kit as amp
+from tf_amp_kit.inspection.nonfinite.find import find_nonfinite
+
+from .clean import CLEAN
+from .planted import BY_NAME, FAULTS, plant, planted_alone
+from .running import loss_scale_for
+from .told import told, truth
+
+# What NumPy says of -1e9 in float16 is the fault.
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+
+SEEDS = (1, pytest.param(2, marks=pytest.mark.slow))
+each_fault = pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("model", CLEAN)
+def test_a_fault_at_a_random_place_is_found_at_its_line(model, seed):
+    planted = plant(seed, model)
+    assert told(planted) == truth(planted)
+
+
+@each_fault
+def test_every_kind_of_fault_is_found_at_its_line(fault):
+    planted = planted_alone(fault)
+    assert told(planted) == truth(planted)
+
+
+@pytest.mark.parametrize(
+    "name", ["BadLog", "ClippedLog", "SqrtAtZero", "FaultInMapFn", "FaultyMetric"]
+)
+def test_a_fault_is_found_in_bfloat16(name):
+    planted = planted_alone(BY_NAME[name], "bfloat16")
+    assert told(planted) == truth(planted)
+
+
+@each_fault
+def test_the_report_says_whether_float32_has_it_too(fault):
+    planted = planted_alone(fault)
+    with amp.amp_scope(planted.precision):
+        built = planted.build()
+        report = find_nonfinite(
+            built.model, built.data, loss_scale=loss_scale_for(planted.precision)
+        )
+    assert report.in_float32 == fault.in_float32
+
+
+@pytest.mark.parametrize("name", ["FaultInAssign", "FaultyMetric", "BadLog"])
+def test_finding_leaves_every_variable_as_it_was(name):
+    planted = planted_alone(BY_NAME[name])
+    with amp.amp_scope(planted.precision):
+        model, data = planted.build()
+        variables = [*model.variables, *model.metrics_variables]
+        before = [np.array(variable) for variable in variables]
+        find_nonfinite(model, data)
+    for variable, value in zip(variables, before, strict=True):
+        np.testing.assert_array_equal(np.array(variable), value)
