@@ -153,7 +153,7 @@ class Planted:
 def planted_alone(fault: Fault, precision: str = "") -> Planted:
     """Plant a fault in the middle of the simplest model that has its slot."""
     model = "RNN with a custom cell" if fault.slot == "cell" else "MLP"
-    place = {"layer": "second", "cell": "first"}.get(fault.slot, "")
+    place = {"layer": "second", "cell": "second"}.get(fault.slot, "")
     return Planted(model, fault, place, precision or fault.halves[0])
 
 

@@ -56,7 +56,8 @@ def test_only_a_fault_of_the_backward_pass_leaves_the_forward_pass_finite(fault)
 
 def checked_origin(planted):
     """Return the operation and all lines that TensorFlow's numeric checks name."""
-    # Gradients read the unchecked tensors of the forward pass and could fail before it.
+    # The checks in a loop's body may fail before earlier ones outside of it do. So
+    # there is no loop behind a fault here, nor one of the backward pass's own.
     backward = planted.fault.direction == "backward"
     with amp.amp_scope(planted.precision):
         built = planted.build()
