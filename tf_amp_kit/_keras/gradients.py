@@ -32,6 +32,27 @@ def _make_record(original: Any) -> Any:
     return record_gradient
 
 
+def _make_record_function(original: Any) -> Any:
+    # The names of the arguments are TensorFlow's: some callers use them.
+    def record_operation(
+        op_type: Any,
+        output_tensors: Any,
+        input_tensors: Any,
+        backward_function: Any,
+        forward_function: Any = None,
+    ) -> Any:
+        made = [one for one in tf.nest.flatten(output_tensors) if tf.is_symbolic_tensor(one)]
+        if _remembering.get() and made:
+            backward_function = functools.partial(
+                _call_with_original, made[0].op, backward_function
+            )
+        return original(
+            op_type, output_tensors, input_tensors, backward_function, forward_function
+        )
+
+    return record_operation
+
+
 def _make_lookup(original: Any) -> Any:
     def lookup(registry: Any, name: Any) -> Any:
         function = original(registry, name)
@@ -48,8 +69,12 @@ def _with_original(function: Any, op: Any, *gradients: Any) -> Any:
     forward = op if is_real else getattr(getattr(op, "attrs", None), "operation", None)
     if forward is None:
         return function(op, *gradients)
+    return _call_with_original(forward, function, op, *gradients)
+
+
+def _call_with_original(forward: Any, function: Any, *args: Any) -> Any:
     with tf.compat.v1.get_default_graph()._original_op(forward):
-        return function(op, *gradients)
+        return function(*args)
 
 
 def _gradient_registry() -> Any:
@@ -64,6 +89,13 @@ def _execute_module() -> Any:
     return execute
 
 
+def _record_module() -> Any:
+    from tensorflow.python.eager import record
+
+    return record
+
+
+_function_patch = ClassPatch(_record_module(), "record_operation", _make_record_function)
 _record_patch = ClassPatch(_execute_module(), "record_gradient", _make_record)
 _lookup_patch = ClassPatch(type(_gradient_registry()), "lookup", _make_lookup)
 
@@ -72,11 +104,13 @@ _lookup_patch = ClassPatch(type(_gradient_registry()), "lookup", _make_lookup)
 def originals_remembered() -> Iterator[None]:
     """Makes operations of gradients remember which operation each is the gradient of.
 
-    Uses `execute.record_gradient`, `ops.gradient_registry` with its `lookup`, and
+    Uses `execute.record_gradient`, `record.record_operation` (for gradients that
+    users write), `ops.gradient_registry` with its `lookup`, and
     `Graph._original_op`: no public name tells, and the scopes in the names of
     operations only tell the layer.
     """
     with (
+        _function_patch.installed(),
         _record_patch.installed(),
         _lookup_patch.installed(),
         context_value(_remembering, True),

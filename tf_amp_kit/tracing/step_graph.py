@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -94,12 +94,20 @@ class StepTrace:
         outermost = "" if call is None else [*self.trace.enclosing(call)][-1].path
         return outermost if outermost in (LOSS_PATH, GRADIENTS_PATH, METRICS_PATH) else ""
 
-    def original(self, op: Operation) -> Operation | None:
-        """Returns the operation of the forward pass that another is part of the gradient of.
+    def originals(self, op: Operation) -> Iterator[Operation]:
+        """Yields what an operation is part of the gradient of.
 
-        The sum of several gradients belongs to what its next reader is the gradient
-        of, and so does all else that TensorFlow puts in between.
+        A gradient that runs a part of the forward pass again has operations in
+        between, which come first; the last one is of the forward pass. The sum of
+        several gradients belongs to what its next reader is the gradient of, and so
+        does all else that TensorFlow puts in between.
         """
+        original = self._original(op)
+        while original is not None:
+            yield original
+            original = self._original(original) if self.is_gradient(original) else None
+
+    def _original(self, op: Operation) -> Operation | None:
         pending, seen = [op], {op.index}
         while pending:
             current = pending.pop(0)

@@ -120,7 +120,8 @@ class Planted:
         """The path that a report must name."""
         slot = self.fault.slot
         if slot == "layer":
-            return join(path_after(self.place), self.fault.below)
+            below = self.fault.below
+            return join(path_after(self.place), below) if below else path_after(self.place)
         if slot == "cell":
             return join(self.place, "cell")
         if slot == "activity_regularizer":

@@ -12,7 +12,7 @@ from tf_amp_kit.inspection.nonfinite.levels import WRITING_TYPES
 from tf_amp_kit.inspection.nonfinite.operand import Operand
 from tf_amp_kit.inspection.nonfinite.reasons import explain
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin
-from tf_amp_kit.inspection.nonfinite.search import Found
+from tf_amp_kit.inspection.nonfinite.search import DATA_TYPES, Found
 from tf_amp_kit.tracing.records import LayerCall, Operation
 from tf_amp_kit.tracing.source import Source
 from tf_amp_kit.tracing.step_graph import StepTrace
@@ -51,7 +51,7 @@ class Describer:
         changed = self._changed(op)
         operands = self._operands(op, inputs)
         outcome = _operand(result, changed[-1])
-        if op.type in ("Placeholder", "ReadVariableOp"):
+        if op.type in DATA_TYPES:
             return self._of_data(op, outcome)
         path, layer_class, source = place_of(self._step, op)
         return NonFiniteOrigin(
@@ -147,14 +147,14 @@ class Describer:
 
 def place_of(step: StepTrace, op: Operation) -> Place:
     """Tells the layer and the line of an operation; of a gradient those of what it is of."""
-    own = step.trace.source(op)
+    source = step.trace.source(op)
     if not step.is_gradient(op):
-        return (*_owner(step.trace.call_of(op)), own)
-    original = step.original(op)
-    if original is None:
-        return (*_owner(step.trace.call_of(op)), own)
+        return (*_owner(step.trace.call_of(op)), source)
     # A gradient of the user's own has a line of its own.
-    return (*_owner(step.trace.call_of(original)), own or step.trace.source(original))
+    last = op
+    for last in step.originals(op):
+        source = source or step.trace.source(last)
+    return (*_owner(step.trace.call_of(last)), source)
 
 
 def _owner(call: LayerCall | None) -> tuple[str, str]:

@@ -21,9 +21,13 @@ class Health(NamedTuple):
     num_nan: int
 
 
+# What the kernel takes; 8-bit floats are cast.
+_COUNTED: Final = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+
+
 def is_checked(tensor: Any) -> bool:
-    """Tells whether a tensor can hold NaN or Inf, as far as can be counted here."""
-    return bool(tensor.dtype.is_floating)
+    """Tells whether a tensor can hold NaN or Inf."""
+    return bool(tensor.dtype.is_floating or tensor.dtype.is_complex)
 
 
 def health_of(tensors: Sequence[Any]) -> Any:
@@ -32,18 +36,24 @@ def health_of(tensors: Sequence[Any]) -> Any:
     The kernel reads each tensor once and makes no copy of it.
 
     Args:
-        tensors: Float tensors of any shape.
+        tensors: Float or complex tensors of any shape.
 
     Returns:
         A float64 tensor with one row per tensor, for `bad_ones`.
     """
     rows = [
         tf.raw_ops.DebugNumericSummaryV2(
-            input=tensor, output_dtype=tf.float64, tensor_debug_mode=_CONCISE_HEALTH, tensor_id=0
+            input=_as_float(tensor), output_dtype=tf.float64, tensor_debug_mode=_CONCISE_HEALTH, tensor_id=0
         )
         for tensor in tensors
     ]
     return tf.stack(rows) if rows else tf.zeros([0, 5], tf.float64)
+
+
+def _as_float(tensor: Any) -> Any:
+    if tensor.dtype.is_complex:
+        return tf.bitcast(tensor, tensor.dtype.real_dtype)
+    return tensor if tensor.dtype in _COUNTED else tf.cast(tensor, tf.float32)
 
 
 def bad_ones(numbers: Sequence[int], counts: Any) -> Mapping[int, Health]:

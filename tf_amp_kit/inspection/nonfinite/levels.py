@@ -35,6 +35,10 @@ class Level(Protocol):
         """The operations of the graph, without those in bodies."""
 
     @property
+    def is_body(self) -> bool:
+        """Whether it is a part of another graph, that gives it its inputs."""
+
+    @property
     def bad(self) -> Mapping[int, Health]:
         """What was not finite, by tensor number."""
 
@@ -89,6 +93,8 @@ class StepChecker:
 class StepLevel:
     """A train step outside of all bodies, and one run of it."""
 
+    is_body = False
+
     def __init__(
         self, checker: StepChecker, batch: Batch, loss_scale: float, bad: Mapping[int, Health]
     ) -> None:
@@ -119,7 +125,10 @@ class BodyRunner:
         symbolic = step.reader.symbolic
         inner = [op for op in self.operations if op.type != "Placeholder"]
         self._copied = {key: symbolic[key] for op in inner for key in op.outputs}
-        self._checked = [key for key, tensor in self._copied.items() if is_checked(tensor)]
+        self.inputs = [step.reader.known_number(tensor) for tensor in body.inputs]
+        self.output_numbers = [step.reader.known_number(tensor) for tensor in body.outputs]
+        keys = [*self.inputs, *self._copied]
+        self._checked = [key for key in keys if is_checked(symbolic[key])]
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in body.inputs]
         self._graph = _keras.trace_to_graph(self._copy, specs, {}, is_to_run=True)
         self._function = _keras.graph_function(self._graph, [*self._outputs, self._counts])
@@ -147,32 +156,43 @@ class BodyRunner:
             self._body.as_graph_def(), input_map=given, return_elements=names, name=""
         )
         self._tensors = dict(zip(self._copied, made, strict=False))
-        for old, new in zip(self._body.inputs, inputs, strict=True):
-            self._tensors[self._step.reader.known_number(old)] = new
+        self._tensors.update(zip(self.inputs, inputs, strict=True))
         self._outputs = made[len(self._copied) :]
         self._counts = health_of([self._tensors[key] for key in self._checked])
         return [self._counts]
 
 
 class BodyRun:
-    """One run of a body."""
+    """One run of a body.
+
+    Attributes:
+        operations: The operations of the body.
+        inputs: The numbers of its inputs; those of the body, not those outside.
+        output_numbers: The numbers of its outputs, likewise.
+        outputs: The values of its outputs.
+        bad: What was not finite, inputs included.
+    """
+
+    is_body = True
 
     def __init__(
         self,
         runner: BodyRunner,
-        inputs: Sequence[Any],
+        values: Sequence[Any],
         outputs: Sequence[Any],
         bad: Mapping[int, Health],
     ) -> None:
         self.operations = runner.operations
+        self.inputs = runner.inputs
+        self.output_numbers = runner.output_numbers
         self.outputs = outputs
         self.bad = bad
         self._runner = runner
-        self._inputs = inputs
+        self._values = values
 
     def values(self, numbers: Sequence[int]) -> list[Any]:
         """Computes tensors of the body again."""
-        return self._runner.values(self._inputs, numbers)
+        return self._runner.values(self._values, numbers)
 
 
 def operations_of(step: StepTrace, graph: Any) -> list[Operation]:

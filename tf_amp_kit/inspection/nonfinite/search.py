@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from tf_amp_kit import _keras
-from tf_amp_kit.inspection.nonfinite.levels import WRITING_TYPES, BodyRun, BodyRunner, Level
+from tf_amp_kit.inspection.nonfinite.bodies import CALLING_TYPES, Bodies
+from tf_amp_kit.inspection.nonfinite.levels import WRITING_TYPES, BodyRun, Level
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.step_graph import StepTrace
 
-__all__ = ["Found", "Search"]
+__all__ = ["DATA_TYPES", "Found", "Search"]
 
-# A loop that is this long is looked at no further: each iteration is run by itself.
-_MAX_ITERATIONS: Final = 100_000
-
-_DATA_TYPES: Final = frozenset({"Placeholder", "ReadVariableOp"})
+#: Operations that bring in what was there before the step.
+DATA_TYPES: Final = frozenset({"Placeholder", "ReadVariableOp"})
 
 
 @dataclass(frozen=True)
@@ -51,11 +48,13 @@ class Search:
     """
 
     def __init__(self, step: StepTrace, is_deliberate: Callable[[Operation], bool]) -> None:
-        self._step = step
+        self._tensors = step.trace.tensors
+        self._bodies = Bodies(step)
         self._is_deliberate = is_deliberate
-        self._runners: dict[str, BodyRunner | None] = {}
 
-    def origin(self, level: Level, ends: Collection[int]) -> Found | None:
+    def origin(
+        self, level: Level, ends: Collection[int], deliberate: set[int] | None = None
+    ) -> Found | None:
         """Finds the first operation that made something bad that reaches an end.
 
         What the data or the variables already hold comes first.
@@ -63,6 +62,8 @@ class Search:
         Args:
             level: A run of a graph.
             ends: Numbers of tensors that matter.
+            deliberate: Numbers of tensors with infinities that the code puts there;
+                those that are found on the way are added.
 
         Returns:
             Where it began; None if nothing bad reaches an end, or only infinities
@@ -70,24 +71,25 @@ class Search:
         """
         sources = _sources(level.operations)
         reached = self._reaching(level, ends, sources)
+        known: set[int] = set() if deliberate is None else deliberate
         path = [op for op in level.operations if any(key in reached for key in op.outputs)]
-        deliberate: set[int] = set()
-        for op in sorted(path, key=lambda op: (op.type not in _DATA_TYPES, op.index)):
-            found = self._judge(op, sources, level, reached, deliberate)
-            if found is not None:
-                return found
+        for op in sorted(path, key=lambda op: (op.type not in DATA_TYPES, op.index)):
+            inputs = sources[op.outputs[0]]
+            if not any(key in level.bad and key not in known for key in inputs):
+                found = self._judge(op, level, reached, known)
+                if found is not None:
+                    return found
         return None
 
     def _reaching(
         self, level: Level, ends: Collection[int], sources: Mapping[int, Sequence[int]]
     ) -> set[int]:
         """Follows bad tensors back from the ends; of lists nobody knows what they hold."""
-        tensors = self._step.trace.tensors
         reached: set[int] = set()
         pending = list(ends)
         while pending:
             key = pending.pop()
-            is_open = key in level.bad or tensors[key].dtype == "variant"
+            is_open = key in level.bad or self._tensors[key].dtype == "variant"
             if key in reached or not is_open:
                 continue
             reached.add(key)
@@ -95,85 +97,63 @@ class Search:
         return reached
 
     def _judge(
-        self,
-        op: Operation,
-        sources: Mapping[int, Sequence[int]],
-        level: Level,
-        reached: Collection[int],
-        deliberate: set[int],
+        self, op: Operation, level: Level, reached: Collection[int], deliberate: set[int]
     ) -> Found | None:
+        """Tells whether an operation is the origin, its inputs being finite or on purpose."""
         made = [key for key in op.outputs if key in level.bad and key in reached]
-        inputs = sources[op.outputs[0]]
-        if any(key in level.bad and key not in deliberate for key in inputs):
-            return None
-        if op.type in _CALLS:
+        is_explained = False
+        if op.type in CALLING_TYPES:
+            runs = self._bodies.runs(op, level.values(op.inputs))
             positions = [i for i, key in enumerate(op.outputs) if key in reached]
-            inner = self._inside(op, level, positions)
-            if inner is not None:
-                return inner
-        if not made or self._may_hold_bad(op):
+            found = self._inside(op, runs, positions, deliberate)
+            if found is not None:
+                return found
+            is_explained = bool(runs)
+        elif self._comes_from_elsewhere(op, level):
             return None
-        if self._carries_on_purpose(op, level, made, deliberate):
-            deliberate.update(made)
-            return None
-        return Found(op, level)
+        is_nan = any(level.bad[key].num_nan for key in made)
+        if made and (is_nan or not (is_explained or self._is_on_purpose(op, deliberate))):
+            return Found(op, level)
+        deliberate.update(made)
+        return None
 
-    def _may_hold_bad(self, op: Operation) -> bool:
-        """Tells whether an operation takes values out of a list, which others put in."""
-        tensors = self._step.trace.tensors
-        is_list = any(tensors[key].dtype == "variant" for key in op.inputs)
-        return is_list and op.type not in _CALLS
+    def _comes_from_elsewhere(self, op: Operation, level: Level) -> bool:
+        """Tells whether an operation hands on what a list holds, or a body was given."""
+        if op.type == "Placeholder":
+            return level.is_body
+        return any(self._tensors[key].dtype == "variant" for key in op.inputs)
 
-    def _carries_on_purpose(
-        self, op: Operation, level: Level, made: Sequence[int], deliberate: Collection[int]
-    ) -> bool:
-        if any(level.bad[key].num_nan for key in made):
-            return False
+    def _is_on_purpose(self, op: Operation, deliberate: Collection[int]) -> bool:
         if op.type == "Const":
             return self._is_deliberate(op)
         return any(key in deliberate for key in op.inputs)
 
-    def _inside(self, op: Operation, level: Level, positions: Sequence[int]) -> Found | None:
-        """Runs the bodies of an operation by themselves, and looks into them."""
-        inputs = level.values(op.inputs)
-        for iteration, run, body in self._runs(op, inputs):
-            ends = [self._step.reader.known_number(body.outputs[i]) for i in positions]
-            found = self.origin(run, ends)
+    def _inside(
+        self,
+        op: Operation,
+        runs: Sequence[BodyRun],
+        positions: Sequence[int],
+        deliberate: Collection[int],
+    ) -> Found | None:
+        """Looks into the runs of a body, the first one first."""
+        given = [i for i, key in enumerate(self._bodies.given(op)) if key in deliberate]
+        for iteration, (run, ends) in enumerate(zip(runs, self._ends(runs, positions), strict=True)):
+            on_purpose = {run.inputs[i] for i in given}
+            found = self.origin(run, ends, on_purpose)
             if found is not None:
-                around = () if iteration is None else (iteration,)
-                return Found(found.operation, found.level, (*around, *found.iterations))
+                around = (iteration, *found.iterations) if op.type.endswith("While") else ()
+                return Found(found.operation, found.level, around or found.iterations)
+            given = [i for i, key in enumerate(run.output_numbers) if key in on_purpose]
         return None
 
-    def _runs(
-        self, op: Operation, inputs: Sequence[Any]
-    ) -> Iterator[tuple[int | None, BodyRun, Any]]:
-        if op.type in _LOOPS:
-            yield from self._iterations(op, inputs)
-            return
-        name, given = _CALLS[op.type](op, inputs)
-        runner, body = self._runner(op, name)
-        if runner is not None:
-            yield None, runner.run(given), body
-
-    def _iterations(
-        self, op: Operation, state: Sequence[Any]
-    ) -> Iterator[tuple[int | None, BodyRun, Any]]:
-        condition, _ = self._runner(op, op.get_attribute("cond").name)
-        runner, body = self._runner(op, op.get_attribute("body").name)
-        if condition is None or runner is None:
-            return
-        for iteration in itertools.islice(itertools.count(), _MAX_ITERATIONS):
-            if not bool(condition.run(state).outputs[0]):
-                return
-            run = runner.run(state)
-            yield iteration, run, body
-            state = run.outputs
-
-    def _runner(self, op: Operation, name: str) -> tuple[BodyRunner | None, Any]:
-        body = _keras.function_graph(op.raw.operation.graph, name)
-        if name not in self._runners:
-            self._runners[name] = None if body is None else BodyRunner(self._step, body)
-        return self._runners[name], body
+    def _ends(self, runs: Sequence[BodyRun], positions: Sequence[int]) -> list[list[int]]:
+        """Returns what matters of each run: of an iteration, what the next one needs too."""
+        ends: list[list[int]] = []
+        for run in reversed(runs):
+            ends.append([run.output_numbers[i] for i in positions])
+            reached = self._reaching(run, ends[-1], _sources(run.operations))
+            positions = [i for i, key in enumerate(run.inputs) if key in reached]
+        return ends[::-1]
 
 
 def _sources(operations: Sequence[Operation]) -> dict[int, tuple[int, ...]]:
@@ -186,31 +166,3 @@ def _sources(operations: Sequence[Operation]) -> dict[int, tuple[int, ...]]:
         inputs = (*op.inputs, *written[op.inputs[0]]) if op.type == "ReadVariableOp" else op.inputs
         sources.update(dict.fromkeys(op.outputs, inputs))
     return sources
-
-
-def _branch(op: Operation, inputs: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-    name = "then_branch" if bool(inputs[0]) else "else_branch"
-    return op.get_attribute(name).name, inputs[1:]
-
-
-def _case(op: Operation, inputs: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-    branches = op.get_attribute("branches")
-    index = int(inputs[0])
-    last = len(branches) - 1
-    return branches[index if 0 <= index <= last else last].name, inputs[1:]
-
-
-def _function(op: Operation, inputs: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-    return op.get_attribute("f").name, inputs
-
-
-_LOOPS: Final = frozenset({"While", "StatelessWhile"})
-_CALLS: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(_LOOPS),
-    "If": _branch,
-    "StatelessIf": _branch,
-    "Case": _case,
-    "StatelessCase": _case,
-    "PartitionedCall": _function,
-    "StatefulPartitionedCall": _function,
-}
