@@ -268,16 +268,16 @@ class Traced(keras.Model):
 
 
 @pytest.mark.parametrize("way", [{}, {"jit_compile": True}, {"steps_per_execution": 3}])
-def test_feeding_by_hand_traces_nothing_anew(finder, way):
-    model = Traced()
-    model.compile(scaled(), "mse", **way)
-    model(batches(1))
-    # The last batch is smaller than the others, which are 2.
-    values = [1, 1, 1, A, A, A, 1, 1, 1]
-    fit(model, values, AmpMonitor(verbose=0, max_skip_rate=None), batch_size=2)
-    before = model.count
-    fit(model, values, watching(0), batch_size=2)
-    assert (model.count, len(finder.calls)) == (before, 1)
+def test_feeding_by_hand_from_the_first_step_on_traces_what_keras_does(finder, way):
+    def traces(monitor):
+        model = Traced()
+        model.compile(scaled(), "mse", **way)
+        model(batches(1))
+        # The last batch is smaller than the others, which are 2.
+        fit(model, [1, 1, 1, 1, 1, 1, 1], monitor, batch_size=2)
+        return model.count
+
+    assert traces(watching(0)) == traces(AmpMonitor(verbose=0, max_skip_rate=None))
 
 
 def plain_function(model, **arguments):
@@ -544,12 +544,13 @@ def test_ragged_and_sparse_batches_are_kept_as_they_are(monkeypatch, kind):
     )
 
 
-@pytest.mark.parametrize("num_steps", [1, 2, 3, 7])
+@pytest.mark.parametrize("num_steps", [1, 3, 7])
+@pytest.mark.parametrize("fourth", [1, A])
 @pytest.mark.filterwarnings("ignore:.*ran out of data")
-def test_data_of_unknown_length_end_as_ever(finder, num_steps):
+def test_data_of_unknown_length_end_as_ever(finder, num_steps, fourth):
     def steps(*callbacks):
         def generate():
-            for value in (1, 1, 1, A, 1, 1):
+            for value in (1, 1, 1, fourth, 1, 1):
                 yield batches(value), batches(0)
 
         spec = tf.TensorSpec((None, 1), tf.float32)
@@ -560,7 +561,7 @@ def test_data_of_unknown_length_end_as_ever(finder, num_steps):
 
     expected = steps(AmpMonitor(verbose=0, max_skip_rate=None))
     assert steps(watching(0)) == expected
-    assert expected[1].applied_steps == 10
+    assert expected[1].applied_steps == (12 if fourth == 1 else 10)
 
 
 @pytest.mark.parametrize("num_steps", [1, 3])

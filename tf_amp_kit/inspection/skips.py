@@ -193,7 +193,7 @@ def _alone(batch: Any, iterator: Any) -> Iterable[Any]:
         # Of several replicas: Keras goes through anything else in Python.
         return [batch]
     alone = tf.data.experimental.to_variant(tf.data.Dataset.from_tensors(batch))
-    # The element's own shapes would be more exact, and have the step traced anew.
+    # With the batch's own shapes, the first one would be traced for no other size.
     dataset = tf.data.experimental.from_variant(alone, iterator.element_spec)
     one: Iterator[Any] = iter(dataset.with_options(_plain_options()))
     return one
