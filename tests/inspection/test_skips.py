@@ -512,6 +512,10 @@ def test_none_in_a_generators_batches_is_none(monkeypatch):
     monkeypatch.setattr(SkipWatch, "find", staticmethod(lambda *arguments: None))
     model, monitor = Sum(), watching(0)
     model.compile(scaled())
+    try:
+        model.fit(generate(), shuffle=False, verbose=0, steps_per_epoch=2)
+    except AttributeError:
+        pytest.skip("this Keras takes no None in a generator's batches")
     model.fit(generate(), shuffle=False, verbose=0, steps_per_epoch=2, callbacks=[monitor])
     x, y = monitor.nonfinite_batch
     assert (x.numpy().item(), y) == (np.float32(1e36), None)
