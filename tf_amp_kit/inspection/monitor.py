@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from tf_amp_kit.callers import running_methods_of, stacklevel_of_user
 from tf_amp_kit.errors import LossScaleWarning, OptimizerError
 from tf_amp_kit.inspection.guard import StateGuard
 from tf_amp_kit.inspection.readings import Interval, ScaleReader, Trend
+from tf_amp_kit.inspection.skips import DEFAULT_SKIPS, SkipWatch
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
 
 __all__ = ["AmpMonitor"]
@@ -63,6 +65,13 @@ class AmpMonitor(keras.callbacks.Callback):
         optimizer: The optimizer to watch, for models that own several: one
             monitor for each. None means the compiled one.
         prefix: Stands before the names in the logs: `"generator_"`, for example.
+        on_nonfinite: `"report"` looks once per fit for the origin of NaN or Inf,
+            with the batch and the weights of the step that was skipped once too
+            often, prints what it found, and goes on. A function gets the report
+            instead. `nonfinite_report` and `nonfinite_batch` keep both.
+        consecutive_skips: Skipped steps in a row that are fine. From 2**15 the
+            default of 15 lead to a scale of 1. The scale is read about once in
+            as many steps; executions of more steps than this run one by one.
 
     Raises:
         OptimizerError: If an argument is out of its range; at the start of `fit`,
@@ -93,8 +102,11 @@ class AmpMonitor(keras.callbacks.Callback):
         stop_on_nan: bool = False,
         optimizer: keras.optimizers.Optimizer | None = None,
         prefix: str = "",
+        on_nonfinite: str | Callable[[Any], Any] | None = None,
+        consecutive_skips: int = DEFAULT_SKIPS,
     ) -> None:
         _check_arguments(every, max_skip_rate, optimizer)
+        self._watch = SkipWatch(on_nonfinite, consecutive_skips, verbose=verbose)
         super().__init__()
         self.every = every
         self.verbose = verbose
@@ -106,8 +118,8 @@ class AmpMonitor(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Moves to the front of the callbacks, and forgets what an earlier fit was like."""
-        self._stand_first()
         self._reader = ScaleReader(self._optimizer_to_watch())
+        self._take_places()
         self._guard = StateGuard(self.model, self._reader)
         self._trend = Trend(
             self._name, max_skip_rate=self.max_skip_rate, min_scale=self._reader.min_scale
@@ -163,13 +175,25 @@ class AmpMonitor(keras.callbacks.Callback):
         """Raises if the run ended stuck, once its last epoch is logged."""
         self._check_that_it_trains()
 
-    def _stand_first(self) -> None:
+    @property
+    def nonfinite_report(self) -> Any:
+        """What `on_nonfinite` found in this fit or the last one; None for nothing."""
+        return self._watch.report
+
+    @property
+    def nonfinite_batch(self) -> Any:
+        """The batch that it looked at, as a tuple, also if it found nothing; or None."""
+        return self._watch.batch
+
+    def _take_places(self) -> None:
         """Moves to the front: only the callbacks behind this one see what it logs."""
+        watch = self._watch
+        last = [watch] if watch.prepare(self.model, self.params, self._reader) else []
         for callbacks in running_methods_of(keras.callbacks.CallbackList):
-            others = [one for one in callbacks.callbacks if one is not self]
-            if len(others) < len(callbacks.callbacks):
+            if self in callbacks.callbacks:
+                others = [one for one in callbacks.callbacks if one not in (self, watch)]
                 # A new list: the present one is being walked through.
-                callbacks.callbacks = [self, *others]
+                callbacks.callbacks = [self, *others, *last]
 
     def _optimizer_to_watch(self) -> Any:
         optimizer = self.model.optimizer if self.optimizer is None else self.optimizer
