@@ -46,9 +46,7 @@ def _make_record_function(original: Any) -> Any:
             backward_function = functools.partial(
                 _call_with_original, made[0].op, backward_function
             )
-        return original(
-            op_type, output_tensors, input_tensors, backward_function, forward_function
-        )
+        return original(op_type, output_tensors, input_tensors, backward_function, forward_function)
 
     return record_operation
 

@@ -141,7 +141,8 @@ def fresh_metrics(model: Any) -> Iterator[None]:
     """Gives a model compiled metrics that never saw a batch, for a `with` block.
 
     Uses `Trainer._compile_metrics` and its class, for the reason that
-    `fresh_loss` has. Metrics that the user made are the same objects.
+    `fresh_loss` has. Metrics of Keras's own are made anew, those of a user's class
+    are the same objects.
 
     Args:
         model: A Keras model, compiled or not.
@@ -152,14 +153,26 @@ def fresh_metrics(model: Any) -> Iterator[None]:
     attributes = vars(model)  # past `__setattr__`, which would track it anew
     if before is not None:
         attributes["_compile_metrics"] = CompileMetrics(
-            before._user_metrics,
-            before._user_weighted_metrics,
+            _fresh(before._user_metrics),
+            _fresh(before._user_weighted_metrics),
             output_names=before.output_names,
         )
     try:
         yield
     finally:
         attributes["_compile_metrics"] = before
+
+
+def _fresh(metrics: Any) -> Any:
+    """Copies the metrics of Keras's own in a structure: some make their state late."""
+    if isinstance(metrics, dict):
+        return {key: _fresh(one) for key, one in metrics.items()}
+    if isinstance(metrics, list | tuple):
+        return [_fresh(one) for one in metrics]
+    is_own = isinstance(metrics, keras.metrics.Metric) and type(metrics).__module__.startswith(
+        "keras."
+    )
+    return type(metrics).from_config(metrics.get_config()) if is_own else metrics
 
 
 # The dtype, and the layers that it is for, or None for all.

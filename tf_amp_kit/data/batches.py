@@ -35,7 +35,7 @@ def as_data(data: Any, y: Any = None, sample_weight: Any = None) -> Any:
         sample_weight: Weights, if `data` is `x`.
 
     Returns:
-        A dataset or a tuple.
+        A dataset or a tuple; of `x` alone a tuple of one.
 
     Raises:
         InputsError: If there are targets or weights beside a dataset.
@@ -45,9 +45,10 @@ def as_data(data: Any, y: Any = None, sample_weight: Any = None) -> Any:
     >>> as_data("x", "y")
     ('x', 'y')
     """
+    is_dataset = isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
     if y is None and sample_weight is None:
-        return data
-    if isinstance(data, tf.data.Dataset | keras.utils.PyDataset):
+        return data if is_dataset or isinstance(data, tuple) else (data,)
+    if is_dataset:
         raise InputsError(
             "A dataset holds its targets itself. Expected no `y` and no `sample_weight` with it. "
             f"Received: a {type(data).__name__} with {'y' if y is not None else 'sample_weight'}."

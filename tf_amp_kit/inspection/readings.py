@@ -130,14 +130,17 @@ def checked_loss_scale(model: Any, loss_scale: float | None) -> float:
     """
     if loss_scale is None:
         optimizer = getattr(model, "optimizer", None)
-        return 1.0 if optimizer is None else float(ScaleReader(optimizer).read().scale)
-    is_number = isinstance(loss_scale, Real) and not isinstance(loss_scale, bool)
-    if not is_number or not math.isfinite(loss_scale) or loss_scale <= 0:
+        scale: Any = 1.0 if optimizer is None else ScaleReader(optimizer).read().scale
+        source = "dynamic_scale"
+    else:
+        scale, source = loss_scale, "loss_scale"
+    is_number = isinstance(scale, Real) and not isinstance(scale, bool)
+    if not is_number or not math.isfinite(scale) or scale <= 0:
         raise OptimizerError(
-            "Expected a positive finite loss scale, or None for the optimizer's. "
-            f"Received: loss_scale={loss_scale!r}."
+            "Expected a positive finite loss scale; None takes the optimizer's. "
+            f"Received: {source}={scale!r}."
         )
-    return float(loss_scale)
+    return float(scale)
 
 
 class Trend:

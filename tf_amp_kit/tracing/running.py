@@ -26,6 +26,18 @@ class StepRunner:
     def __init__(self, step: StepTrace) -> None:
         self.step = step
         self.graph = step.reader.graph
+        self._moved: list[tuple[Any, Any]] = []
+
+    @contextlib.contextmanager
+    def series(self) -> Iterator[None]:
+        """Lets seeds go on from batch to batch in a `with` block, and puts them back."""
+        with values_restored(self.step.variables):
+            yield
+
+    def next_batch(self) -> None:
+        """Draws other random numbers from now on: those that come after the last run's."""
+        for variable, value in self._moved:
+            variable.assign(value)
 
     def function(self, outputs: Sequence[Any]) -> Callable[[Batch, float], list[Any]]:
         """Makes a function that computes some tensors of the step's graph.
@@ -40,7 +52,11 @@ class StepRunner:
 
         def run(batch: Batch, loss_scale: float) -> list[Any]:
             with values_restored(self.step.variables):
-                return run_plainly(compute, self._flat_inputs(batch, loss_scale))
+                values = run_plainly(compute, self._flat_inputs(batch, loss_scale))
+                # Seeds are integers; statistics are left where they were.
+                seeds = [one for one in self.step.variables if not one.dtype.is_floating]
+                self._moved = [(one, tf.convert_to_tensor(one)) for one in seeds]
+                return values
 
         return run
 

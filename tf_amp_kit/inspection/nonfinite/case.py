@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,15 +22,19 @@ from tf_amp_kit.inspection.nonfinite.describing import Describer, Place, place_o
 from tf_amp_kit.inspection.nonfinite.health import Health
 from tf_amp_kit.inspection.nonfinite.levels import StepChecker, StepLevel
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteReport
-from tf_amp_kit.inspection.nonfinite.search import Found, Search
+from tf_amp_kit.inspection.nonfinite.search import DATA_TYPES, Found, Search
 from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.step_graph import StepTrace, trace_step, variable_paths
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["Case", "Diagnosis"]
 
-# Halvings that bring every scale that a float32 can hold below 1.
-_MAX_HALVINGS: Final = 128
+# Random operations that no seed of Keras drives draw anew in each run.
+_MAX_TRIES: Final = 10
+
+# The smallest scale that has one of at least 1 below it.
+_SMALLEST_SCALED: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,8 @@ class Case:
         self.step = self._trace(in_float32=False)
         self._checker = StepChecker(self.step)
         self._paths = variable_paths(LayerPaths(model))
+        # Batches that were bad in one run, and not in the next.
+        self._num_lost = 0
         self._describer = Describer(self.step, self._paths, lambda: self._constants)
 
     @property
@@ -70,6 +78,10 @@ class Case:
         counts = Counter(call.compute_dtype for call in calls if call.compute_dtype)
         return next((dtype for dtype in counts if is_half(dtype)), "float32")
 
+    def series(self) -> contextlib.AbstractContextManager[None]:
+        """Lets seeds go on from one clean batch to the next, and puts them back at the end."""
+        return self._checker.runner.series()
+
     def diagnose(self, batch: Batch, scale: float) -> Diagnosis | None:
         """Runs the step on a batch.
 
@@ -78,16 +90,23 @@ class Case:
             puts there on purpose.
         """
         ends = self._checker.bad_ends(batch, scale)
-        return self._diagnose(self._checker, batch, scale, ends) if ends else None
+        found = self._diagnose(self._checker, batch, scale, ends) if ends else None
+        if found is None:
+            self._checker.runner.next_batch()
+        return found
 
     def report(
         self, diagnosis: Diagnosis, batch: Batch, scale: float, num_batches: int, saved_to: Any
     ) -> NonFiniteReport:
         """Describes a bad batch."""
+        clean_scale, lasting = self._at_lower_scales(diagnosis.found, batch, scale)
+        notes = []
+        if lasting is not None:
+            notes += self._note_of_scale(diagnosis.found, lasting.found, scale)
+            diagnosis, scale = lasting, _lowest(scale)
         found = diagnosis.found
         origin = self._describer.origin(found)
         in_float32, elsewhere = self._in_float32(found, batch, scale)
-        is_backward = origin.direction == "backward"
         reached = self._describer.ends([*diagnosis.ends])
         return NonFiniteReport(
             origin=origin,
@@ -97,8 +116,8 @@ class Case:
             spread=self._describer.spread(found, diagnosis.level.bad),
             reached=tuple(name for name in dict.fromkeys(reached) if name),
             in_float32=in_float32,
-            clean_scale=self._clean_scale(batch, scale) if is_backward else None,
-            notes=(*self._notes(origin.path, reached, elsewhere),),
+            clean_scale=clean_scale,
+            notes=(*notes, *self._notes(origin.path, reached, elsewhere)),
             saved_to=None if saved_to is None else str(saved_to),
         )
 
@@ -113,10 +132,17 @@ class Case:
 
     @cached_property
     def _twin(self) -> StepTrace | None:
-        """The same step in float32; None if it is that already."""
-        if not any(is_half(tensor.dtype) for tensor in self.step.trace.tensors):
+        """The same step in float32; None if it is that already, or cannot be."""
+        if not self._is_half:
             return None
-        return self._trace(in_float32=True)
+        try:
+            return self._trace(in_float32=True)
+        except USER_CODE_ERRORS:  # a layer that names a half dtype itself
+            return None
+
+    @cached_property
+    def _is_half(self) -> bool:
+        return any(is_half(tensor.dtype) for tensor in self.step.trace.tensors)
 
     @cached_property
     def _twin_checker(self) -> StepChecker | None:
@@ -132,16 +158,24 @@ class Case:
     def _diagnose(
         self, checker: StepChecker, batch: Batch, scale: float, ends: Mapping[int, Health]
     ) -> Diagnosis | None:
-        level = checker.level(batch, scale)
+        for _ in range(_MAX_TRIES):
+            level = checker.level(batch, scale)
+            if any(key in level.bad for key in ends):
+                break
+        else:
+            self._num_lost += 1
+            return None
         is_deliberate = self._is_deliberate if checker is self._checker else _always
         found = Search(checker.step, is_deliberate).origin(level, ends)
         return None if found is None else Diagnosis(level, ends, found)
 
-    def _in_float32(self, found: Found, batch: Batch, scale: float) -> tuple[bool, str]:
+    def _in_float32(self, found: Found, batch: Batch, scale: float) -> tuple[bool | None, str]:
         """Tells whether float32 goes wrong at the same place, or where else it does."""
-        checker = self._twin_checker
-        if checker is None or found.operation.type in ("Placeholder", "ReadVariableOp"):
+        if not self._is_half or found.operation.type in DATA_TYPES:
             return True, ""
+        checker = self._twin_checker
+        if checker is None:
+            return None, ""
         ends = checker.bad_ends(batch, scale)
         other = self._diagnose(checker, batch, scale, ends) if ends else None
         if other is None:
@@ -150,24 +184,43 @@ class Case:
         there = place_of(checker.step, other.found.operation)
         return (True, "") if here == there else (False, _where(there, other.found))
 
-    def _clean_scale(self, batch: Batch, scale: float) -> float | None:
-        """Finds the largest lower scale at which a batch is clean, by halving the range."""
-        halved = (scale / 2**n for n in range(1, _MAX_HALVINGS))
-        lower: list[float] = list(itertools.takewhile(lambda one: one >= 1, halved))
-        if not lower or self._checker.bad_ends(batch, lower[-1]):
-            return None
-        first, last = 0, len(lower) - 1
-        while first < last:
-            middle = (first + last) // 2
-            if self._checker.bad_ends(batch, lower[middle]):
-                first = middle + 1
-            else:
-                last = middle
-        return lower[first]
+    def _at_lower_scales(
+        self, found: Found, batch: Batch, scale: float
+    ) -> tuple[float | None, Diagnosis | None]:
+        """Tells the largest lower scale at which a batch is clean.
+
+        Returns:
+            That scale, or what is wrong even at the lowest one.
+        """
+        is_scaled = self.step.is_gradient(found.operation) or found.result == self.step.loss
+        if not is_scaled or scale < _SMALLEST_SCALED:
+            return None, None
+        lasting = self.diagnose(batch, _lowest(scale))
+        if lasting is not None:
+            return None, lasting
+        halvings = range(1, _num_halvings(scale) + 1)
+        # The first number of halvings at which the batch is clean, as all later ones are.
+        first = bisect_left(halvings, True, key=lambda n: not self._is_bad(batch, scale / 2**n))
+        return scale / 2 ** halvings[first], None
+
+    def _is_bad(self, batch: Batch, scale: float) -> bool:
+        return bool(self._checker.bad_ends(batch, scale))
+
+    def _note_of_scale(self, found: Found, lasting: Found, scale: float) -> list[str]:
+        here = place_of(self.step, found.operation)
+        if here == place_of(self.step, lasting.operation):
+            return []
+        where = _where(here, found)
+        return [f"At loss scale {scale:g} gradients overflow besides, first in {where}: harmless."]
 
     def _notes(self, origin: str, reached: tuple[str, ...], elsewhere: str) -> list[str]:
         notes = []
         spoilt = [path for path in self._spoilt_variables() if path != origin]
+        if self._num_lost:
+            notes.append(
+                f"In {self._num_lost} runs there was NaN or Inf that did not come again: an "
+                "operation draws random numbers without a seed of Keras."
+            )
         if spoilt:
             notes.append(f"NaN or Inf is in {len(spoilt)} variables: {some(spoilt)}.")
         if reached and all(name.startswith("@metrics/") for name in reached if name):
@@ -185,6 +238,15 @@ class Case:
             for variable, path in self._paths
             if is_float(variable.dtype) and not np.isfinite(tf.cast(variable, tf.float64)).all()
         ]
+
+
+def _num_halvings(scale: float) -> int:
+    """How often a scale can be halved and stay at or above 1."""
+    return math.frexp(scale)[1] - 1
+
+
+def _lowest(scale: float) -> float:
+    return math.ldexp(scale, -_num_halvings(scale))
 
 
 def _always(op: Any) -> bool:

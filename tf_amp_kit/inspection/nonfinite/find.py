@@ -84,7 +84,8 @@ def find_nonfinite(
     data = as_data(data, y)
     scale = checked_loss_scale(model, loss_scale)
     case = Case(model, data, loss)
-    report = _search(case, data, batch_size, scale, save_to, verbose)
+    with case.series():
+        report = _search(case, data, batch_size, scale, save_to, verbose)
     if verbose:
         print(report)
     return report

@@ -43,7 +43,10 @@ def health_of(tensors: Sequence[Any]) -> Any:
     """
     rows = [
         tf.raw_ops.DebugNumericSummaryV2(
-            input=_as_float(tensor), output_dtype=tf.float64, tensor_debug_mode=_CONCISE_HEALTH, tensor_id=0
+            input=_as_float(tensor),
+            output_dtype=tf.float64,
+            tensor_debug_mode=_CONCISE_HEALTH,
+            tensor_id=0,
         )
         for tensor in tensors
     ]

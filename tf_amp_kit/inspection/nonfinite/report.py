@@ -74,8 +74,9 @@ class NonFiniteReport:
         reached: What it reached: outputs by key, `@loss`, `@gradients/<variable>`,
             `@metrics/<name>` and variables of the state.
         in_float32: Whether it is there in float32 as well, and so a bug and no
-            matter of precision; None for a clean run.
-        clean_scale: The largest loss scale, a power of two below the given one, at
+            matter of precision; None for a clean run, and where the model cannot run
+            in float32.
+        clean_scale: The largest loss scale, some halvings below the given one, at
             which the batch is clean: dynamic scaling gets there by itself. None if
             there is none.
         notes: What else was seen.
@@ -142,16 +143,18 @@ class NonFiniteReport:
         return "; ".join([*(layers if self.spread else []), ", ".join([*others, *ends])])
 
     def _verdicts(self) -> list[str]:
-        if self.in_float32:
-            yes = "the same happens there: a bug, and no matter of precision"
-            return [f"Float32:   {yes}"]
-        lines = ["Float32:   finite there: a matter of precision"]
         if self.clean_scale is not None:
-            lines.append(
+            return [
                 f"Scale:     clean at {self.clean_scale:g}: dynamic loss scaling gets there by "
                 "itself, by skipping steps, and no harm is done"
-            )
-        elif self.loss_scale > 1 and self.origin and self.origin.direction == "backward":
+            ]
+        verdicts = {
+            True: "the same happens there: a bug, and no matter of precision",
+            False: "finite there: a matter of precision",
+            None: "not known: the model cannot run in float32",
+        }
+        lines = [f"Float32:   {verdicts[self.in_float32]}"]
+        if self.loss_scale > 1 and self.origin and self.origin.direction == "backward":
             lines.append("Scale:     no lower one helps")
         return lines
 

@@ -112,7 +112,8 @@ class Search:
         elif self._comes_from_elsewhere(op, level):
             return None
         is_nan = any(level.bad[key].num_nan for key in made)
-        if made and (is_nan or not (is_explained or self._is_on_purpose(op, deliberate))):
+        on_purpose = is_explained or self._is_on_purpose(op, level, made, deliberate)
+        if made and (is_nan or not on_purpose):
             return Found(op, level)
         deliberate.update(made)
         return None
@@ -123,10 +124,19 @@ class Search:
             return level.is_body
         return any(self._tensors[key].dtype == "variant" for key in op.inputs)
 
-    def _is_on_purpose(self, op: Operation, deliberate: Collection[int]) -> bool:
+    def _is_on_purpose(
+        self, op: Operation, level: Level, made: Sequence[int], deliberate: Collection[int]
+    ) -> bool:
         if op.type == "Const":
             return self._is_deliberate(op)
-        return any(key in deliberate for key in op.inputs)
+        given = [level.bad[key] for key in op.inputs if key in deliberate]
+        for result in (level.bad[key] for key in made):
+            # Elementwise, infinities that came in are as many as come out, broadcast.
+            copies = [one.num_infinite * result.num_elements // one.num_elements for one in given]
+            is_elementwise = any(one.num_elements == result.num_elements for one in given)
+            if is_elementwise and result.num_infinite > sum(copies):
+                return False
+        return bool(given)
 
     def _inside(
         self,
@@ -137,7 +147,9 @@ class Search:
     ) -> Found | None:
         """Looks into the runs of a body, the first one first."""
         given = [i for i, key in enumerate(self._bodies.given(op)) if key in deliberate]
-        for iteration, (run, ends) in enumerate(zip(runs, self._ends(runs, positions), strict=True)):
+        for iteration, (run, ends) in enumerate(
+            zip(runs, self._ends(runs, positions), strict=True)
+        ):
             on_purpose = {run.inputs[i] for i in given}
             found = self.origin(run, ends, on_purpose)
             if found is not None:

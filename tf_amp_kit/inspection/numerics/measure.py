@@ -132,16 +132,19 @@ class _Measurement:
         )
         step = trace_step(model, data, loss=loss, in_float32=True, observers=observers)
         self._input_names = [name for name in step.input_names if name.startswith("@input")]
-        self._compute = StepRunner(step).function([_after_everything(step)])
+        self._runner = StepRunner(step)
+        self._compute = self._runner.function([_after_everything(step)])
 
     def run(self, data: Any, batch_size: int | None, count: int) -> NumericsReport:
         """Measures some batches."""
         num_batches = num_samples = 0
-        for batch in itertools.islice(batches_of(data, batch_size), count):
-            self._count_inputs(batch)
-            self._compute(batch, self._loss_scale)
-            num_batches += 1
-            num_samples += _length(batch)
+        with self._runner.series():
+            for batch in itertools.islice(batches_of(data, batch_size), count):
+                self._count_inputs(batch)
+                self._compute(batch, self._loss_scale)
+                self._runner.next_batch()
+                num_batches += 1
+                num_samples += _length(batch)
         if not num_batches:
             raise InputsError("The data hold no batch. Expected at least one.")
         self._count_weights()
