@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tf_amp_kit.formats import format_of
@@ -15,20 +15,31 @@ if TYPE_CHECKING:
 
 __all__ = ["agreement_inches", "draw_cosines", "draw_errors", "legend_entries"]
 
-_DOT: Final[dict[str, Any]] = {"marker": "o", "markersize": 5, "color": "#0072B2", "linestyle": "none"}
-_IDLE_DOT: Final[dict[str, Any]] = {**_DOT, "markerfacecolor": "white", "color": GREY}
-_CROSS: Final[dict[str, Any]] = {
-    "marker": "X",
-    "markersize": 7,
-    "linestyle": "none",
-    "markerfacecolor": "#D55E00",
-    "markeredgecolor": "black",
-    "markeredgewidth": 0.5,
+_SIZE: Final = 5.5
+_SMALL_SIZE: Final = 3.5
+_MOST_LARGE: Final = 60
+
+_DOT: Final[dict[str, Any]] = {"marker": "o", "color": "#0072B2", "linestyle": "none"}
+_MARKERS: Final[dict[str, dict[str, Any]]] = {
+    "dot": _DOT,
+    "idle": {**_DOT, "markerfacecolor": "white", "color": GREY},
+    "exact": {**_DOT, "marker": "<"},
+    "cross": {
+        "marker": "X",
+        "linestyle": "none",
+        "markerfacecolor": "#D55E00",
+        "markeredgecolor": "black",
+        "markeredgewidth": 0.5,
+    },
+}
+_LABELS: Final = {
+    "idle": "float32 gradient zero but for rounding",
+    "exact": "no error (at the left edge)",
+    "cross": "undefined or not finite (at the edge)",
 }
 
 # Cosines are usually near 1; with a narrower axis rounding would look like a fault.
 _LOWEST_COSINE: Final = 0.9
-_NO_NUMBER: Final = "undefined or not finite (at the edge)"
 
 
 def agreement_inches(num_pairs: int) -> float:
@@ -61,7 +72,7 @@ def draw_errors(axes: Axes, comparison: GradientComparison) -> None:
     axes.set_xscale("log")
     axes.set_xlim(min(known) / 3, max(known) * 3)
     axes.axvline(step, color=GREY, ls=":", lw=1.2, zorder=1)
-    axes.set_xlabel(f"dotted: rounding to {comparison.precision} once, at most")
+    axes.set_xlabel(f"dotted: unit roundoff of {comparison.precision}")
     _draw_dots(axes, comparison, lambda pair: pair.relative_error)
     axes.tick_params(labelleft=False)
 
@@ -70,16 +81,13 @@ def legend_entries(comparison: GradientComparison) -> dict[str, Any]:
     """Gives the legend's handles by their labels, of what there is."""
     from matplotlib.lines import Line2D
 
-    pairs = comparison.pairs
-    numbers = [number for one in pairs for number in (one.cosine, one.relative_error)]
-    entries: dict[str, Any] = {}
-    if comparison.idle:
-        entries["float32 gradient zero but for rounding"] = Line2D([], [], **_IDLE_DOT)
-    if not all(map(math.isfinite, numbers)):
-        entries[_NO_NUMBER] = Line2D([], [], **_CROSS)
-    if any(one.relative_error == 0 for one in pairs):
-        entries["no error (at the left edge)"] = Line2D([], [], **{**_DOT, "marker": "<"})
-    return entries
+    cosines = _groups(comparison, lambda pair: pair.cosine, is_log=False)
+    errors = _groups(comparison, lambda pair: pair.relative_error, is_log=True)
+    return {
+        label: Line2D([], [], **_MARKERS[key])
+        for key, label in _LABELS.items()
+        if cosines[key] or errors[key]
+    }
 
 
 def _draw_dots(
@@ -91,26 +99,33 @@ def _draw_dots(
         say_nothing_there(axes, "no weight has a gradient")
         axes.set_yticks([])
         return
-    idle = set(comparison.idle)
-    groups: dict[str, list[tuple[float, int]]] = {"dot": [], "idle": [], "cross": [], "exact": []}
-    is_log = axes.get_xscale() == "log"
     left, right = axes.get_xlim()
+    size = _SIZE if len(comparison.pairs) <= _MOST_LARGE else _SMALL_SIZE
+    for key, points in _groups(comparison, number, is_log=axes.get_xscale() == "log").items():
+        # What has no place on the axis goes to its edge.
+        places = [(clamped(value, left, right), row) for value, row in points]
+        if places:
+            style = {**_MARKERS[key], "markersize": size}
+            axes.plot(*zip(*places, strict=True), clip_on=False, zorder=3, **style)
+
+
+def _groups(
+    comparison: GradientComparison, number: Callable[[GradientPair], float], *, is_log: bool
+) -> dict[str, list[tuple[float, int]]]:
+    """Sorts values and their rows by the marker they get; NaN counts as the least."""
+    idle = set(comparison.idle)
+    groups: dict[str, list[tuple[float, int]]] = {key: [] for key in _MARKERS}
     for row, pair in enumerate(comparison.pairs):
         value = number(pair)
-        if not math.isfinite(value):
-            groups["cross"].append((right if value > 0 else left, row))
+        if math.isnan(value):
+            groups["cross"].append((-math.inf, row))
+        elif math.isinf(value):
+            groups["cross"].append((value, row))
         elif is_log and not value:
-            groups["exact"].append((left, row))
+            groups["exact"].append((value, row))
         else:
             groups["idle" if pair.path in idle else "dot"].append((value, row))
-    styles = {"dot": _DOT, "idle": _IDLE_DOT, "cross": _CROSS, "exact": {**_DOT, "marker": "<"}}
-    for key, points in groups.items():
-        _draw_points(axes, points, styles[key])
-
-
-def _draw_points(axes: Axes, points: Sequence[tuple[float, int]], style: dict[str, Any]) -> None:
-    if points:
-        axes.plot(*zip(*points, strict=True), clip_on=False, zorder=3, **style)
+    return groups
 
 
 def _badness(pair: GradientPair) -> float:

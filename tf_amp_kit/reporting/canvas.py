@@ -35,8 +35,16 @@ __all__ = [
 # lightness and the hatches that tell them apart.
 WIDE_STYLE: Final[Mapping[str, Any]] = {"color": "#0072B2"}
 HALF_STYLE: Final[Mapping[str, Any]] = {"color": "#E69F00"}
-UNDERFLOW_STYLE: Final[Mapping[str, Any]] = {"facecolor": "#FBE3D2", "edgecolor": "#D55E00", "hatch": "///"}
-OVERFLOW_STYLE: Final[Mapping[str, Any]] = {"facecolor": "#F3DCE8", "edgecolor": "#A0457A", "hatch": "xxx"}
+UNDERFLOW_STYLE: Final[Mapping[str, Any]] = {
+    "facecolor": "#FBE3D2",
+    "edgecolor": "#D55E00",
+    "hatch": "///",
+}
+OVERFLOW_STYLE: Final[Mapping[str, Any]] = {
+    "facecolor": "#F3DCE8",
+    "edgecolor": "#A0457A",
+    "hatch": "xx",
+}
 SUBNORMAL_STYLE: Final[Mapping[str, Any]] = {"facecolor": "#EDEDED", "edgecolor": "#EDEDED"}
 GREY: Final = "#595959"
 
@@ -52,7 +60,7 @@ _STYLE: Final[dict[str, Any]] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_TITLE_WIDTH: Final = 90
+_TITLE_WIDTH: Final = 110
 _LABEL_WIDTH: Final = 44
 
 
@@ -136,7 +144,16 @@ def add_legend(figure: Figure, entries: Mapping[str, Any], num_columns: int) -> 
 def say_nothing_there(axes: Axes, text: str) -> None:
     """Writes in an empty plot why it is empty."""
     axes.text(
-        0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, size=10
+        0.5,
+        0.5,
+        text,
+        transform=axes.transAxes,
+        ha="center",
+        va="center",
+        color=GREY,
+        size=10,
+        bbox={"facecolor": "white", "edgecolor": "none"},
+        zorder=4,
     )
 
 

@@ -12,6 +12,7 @@ from tf_amp_kit.reporting.canvas import (
     UNDERFLOW_STYLE,
     literal,
     say_nothing_there,
+    shortened,
 )
 from tf_amp_kit.reporting.ranges import FormatRange, view_of
 
@@ -35,6 +36,19 @@ PANEL_INCHES: Final = 1.9
 
 # On a logarithmic axis: a single element has to have a height.
 _LOWEST_COUNT: Final = 0.5
+
+# Of the width of an exponent.
+_GAP: Final = 0.16
+
+# Of the axis: within less, the words of two limits do not fit.
+_NARROW: Final = 0.25
+
+# What a character takes of a panel's width, in its title and in its note, so that one
+# gives way to the other.
+_PANEL_WIDTH: Final = 9.2
+_TITLE_INCHES: Final = 0.09
+_NOTE_INCHES: Final = 0.068
+_SHORTEST_TITLE: Final = 30
 
 _LINE_STYLES: Final = {"float16": "-", "bfloat16": (0, (4, 2))}
 _LINE_COLOUR: Final = "#222222"
@@ -69,7 +83,12 @@ class Panel:
 
 
 def draw_panels(
-    ruler: Axes, axes: Sequence[Axes], panels: Sequence[Panel], ranges: Sequence[FormatRange]
+    ruler: Axes,
+    axes: Sequence[Axes],
+    panels: Sequence[Panel],
+    ranges: Sequence[FormatRange],
+    *,
+    is_close: bool = False,
 ) -> None:
     """Draws one histogram per panel, and above them the ranges of the formats.
 
@@ -78,16 +97,19 @@ def draw_panels(
         axes: One per panel.
         panels: What to draw.
         ranges: The formats; elements are judged by the first.
+        is_close: Leaves limits out that all elements are far from.
     """
+    from matplotlib.ticker import MaxNLocator
+
     exponents = [e for panel in panels for series in panel.series for e in series.counts]
-    view = view_of(ranges, exponents)
+    view = view_of(ranges, exponents, is_close=is_close)
     _draw_ruler(ruler, ranges, view)
     for one, panel in zip(axes, panels, strict=True):
         _draw_ranges(one, ranges, view)
         _draw_bars(one, panel)
         one.set_xlim(view)
         one.xaxis.set_major_formatter(lambda x, _: f"$2^{{{x:g}}}$")
-        one.xaxis.get_major_locator().set_params(integer=True, nbins=14)
+        one.xaxis.set_major_locator(MaxNLocator(14, integer=True))
         one.tick_params(labelbottom=one is axes[-1])
     axes[-1].set_xlabel("Magnitude of the elements")
 
@@ -103,7 +125,9 @@ def legend_entries(ranges: Sequence[FormatRange]) -> dict[str, Any]:
         "becomes subnormal: fewer digits": Patch(**SUBNORMAL_STYLE),
         "becomes infinite": Patch(**OVERFLOW_STYLE),
         **{
-            f"limits of {one.name}": Line2D([], [], color=_LINE_COLOUR, ls=_LINE_STYLES[one.name])
+            f"limits of {_divided(one)}": Line2D(
+                [], [], color=_LINE_COLOUR, ls=_LINE_STYLES[one.name]
+            )
             for one in ranges
         },
     }
@@ -130,16 +154,20 @@ def _draw_ranges(axes: Axes, ranges: Sequence[FormatRange], view: tuple[float, f
 
 
 def _draw_bars(axes: Axes, panel: Panel) -> None:
-    axes.set_title(literal(panel.title), loc="left", weight="bold")
+    room = (_PANEL_WIDTH - _NOTE_INCHES * len(panel.note)) / _TITLE_INCHES
+    title = shortened(panel.title, max(_SHORTEST_TITLE, int(room)))
+    axes.set_title(literal(title), loc="left", weight="bold")
     axes.set_title(panel.note, loc="right", size=8.5)
     highest = max((max(one.counts.values(), default=0) for one in panel.series), default=0)
     if not highest:
-        say_nothing_there(axes, "no finite element but zeros")
+        say_nothing_there(axes, "no finite element that is not zero")
         axes.set_yticks([])
         return
-    width = 1 / len(panel.series)
+    # Bars side by side leave a gap to those of the next exponent.
+    gap = 0.0 if len(panel.series) == 1 else _GAP
+    width = (1 - gap) / len(panel.series)
     for i, one in enumerate(panel.series):
-        starts = [exponent + i * width for exponent in one.counts]
+        starts = [exponent + gap / 2 + i * width for exponent in one.counts]
         axes.bar(starts, list(one.counts.values()), width, align="edge", zorder=2, **one.style)
     axes.set_yscale("log")
     # Room above the highest, of a tenth of the axis.
@@ -161,19 +189,26 @@ def _draw_ruler(axes: Axes, ranges: Sequence[FormatRange], view: tuple[float, fl
         )
         for x, text, alignment in _ruler_texts(one, view):
             axes.text(x, row - 0.08, text, ha=alignment, va="bottom", size=8.5, clip_on=True)
-    axes.set_yticks([row + 0.17 for row in range(len(ranges))], [one.name for one in ranges])
+    axes.set_yticks([row + 0.17 for row in range(len(ranges))], [_divided(one) for one in ranges])
     axes.set(xlim=view, ylim=(len(ranges) - 0.5, -0.75))
     axes.tick_params(left=False, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
 
 
+def _divided(one: FormatRange) -> str:
+    return one.name if one.divisor == 1 else f"{one.name} / {one.divisor:g}"
+
+
 def _ruler_texts(one: FormatRange, view: tuple[float, float]) -> Iterable[tuple[float, str, str]]:
     subnormal, normal, largest = one.texts
-    if one.smallest_subnormal >= view[0]:
+    both = f"{subnormal} smallest subnormal, {normal} smallest normal"
+    if one.smallest_subnormal < view[0]:
+        yield view[0], f"← {both}", "left"
+    elif one.largest - one.smallest_normal < _NARROW * (view[1] - view[0]):
+        yield one.smallest_subnormal, f"{both} ", "right"
+    else:
         yield one.smallest_subnormal, f"{subnormal} smallest subnormal ", "right"
         yield one.smallest_normal, f" {normal} smallest normal", "left"
-    else:
-        yield view[0], f"← {subnormal} smallest subnormal, {normal} smallest normal", "left"
     if one.largest <= view[1]:
         yield one.largest, f" {largest} largest", "left"
     else:

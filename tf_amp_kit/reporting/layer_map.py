@@ -35,7 +35,11 @@ _CLASS_LABELS: Final = (
 _SHADES: Final = (0.22, 0.42, 0.6, 0.8, 1.0)
 _FIRST_DARK: Final = 2
 _ZERO_COLOUR: Final = "white"
-_ABSENT_STYLE: Final[dict[str, Any]] = {"facecolor": "#E4E4E4", "edgecolor": "#B5B5B5", "hatch": "////"}
+_ABSENT_STYLE: Final[dict[str, Any]] = {
+    "facecolor": "#E4E4E4",
+    "edgecolor": "#B5B5B5",
+    "hatch": "////",
+}
 
 # With more rows, shares are no longer written into the cells, and cells lose their frames.
 _MOST_WRITTEN: Final = 30
@@ -104,7 +108,7 @@ def draw_map(axes: Axes, rows: Sequence[LayerRow], counter: str, title: str) -> 
     from matplotlib.colors import BoundaryNorm
 
     axes.set_title(title, weight="bold")
-    axes.spines[:].set_visible(False)
+    axes.spines[:].set(visible=True, color="#8C8C8C")
     axes.tick_params(length=0)
     if not rows:
         say_nothing_there(axes, "no layer was measured")
@@ -127,7 +131,7 @@ def draw_map(axes: Axes, rows: Sequence[LayerRow], counter: str, title: str) -> 
     for x in range(1, len(LAYER_KINDS)):
         axes.axvline(x - 0.5, color="#8C8C8C", lw=0.8)
     names = [row.path or "(model)" for row in rows]
-    label_rows(axes, names, np.nan_to_num(shares).max(axis=1).tolist(), map_inches(len(rows)))
+    label_rows(axes, names, [_badness(row) for row in rows], map_inches(len(rows)))
     kinds = [kind.replace("_", "\n") for kind in LAYER_KINDS]
     axes.set_xticks(range(len(kinds)), kinds)
     axes.set_xlim(-0.5, len(kinds) - 0.5)
@@ -161,6 +165,14 @@ def _colour_map() -> Any:
 
     shades = mpl.colormaps["cividis_r"](_SHADES)
     return ListedColormap(shades).with_extremes(under=_ZERO_COLOUR)
+
+
+def _badness(row: LayerRow) -> float:
+    # The same in both maps, so that both have the same labels.
+    counters = ("num_underflow", "num_overflow")
+    shares = [row.share(kind, counter) for kind in LAYER_KINDS for counter in counters]
+    has_nonfinite = any(map(row.has_nonfinite, LAYER_KINDS))
+    return max([float(has_nonfinite), *(one for one in shares if not math.isnan(one))])
 
 
 def _write_shares(axes: Axes, shares: NDArray[np.float64]) -> None:
