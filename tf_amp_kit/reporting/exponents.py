@@ -147,7 +147,7 @@ def _draw_ranges(axes: Axes, ranges: Sequence[FormatRange], view: tuple[float, f
         (judged.zero_edge, judged.smallest_normal, SUBNORMAL_STYLE),
         (judged.overflow_edge, view[1], OVERFLOW_STYLE),
     ):
-        axes.axvspan(start, end, lw=0, zorder=0, **style)
+        axes.axvspan(start, end, lw=0, zorder=0, gid="range", **style)
     for one in ranges:
         for limit in one.limits:
             axes.axvline(limit, color=_LINE_COLOUR, lw=0.9, ls=_LINE_STYLES[one.name], zorder=3)
