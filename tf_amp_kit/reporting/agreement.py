@@ -105,7 +105,8 @@ def _draw_dots(
         # What has no place on the axis goes to its edge.
         places = [(clamped(value, left, right), row) for value, row in points]
         if places:
-            style = {**_MARKERS[key], "markersize": size}
+            is_rare = key in ("cross", "exact")
+            style = {**_MARKERS[key], "markersize": _SIZE if is_rare else size}
             axes.plot(*zip(*places, strict=True), clip_on=False, zorder=3, **style)
 
 
