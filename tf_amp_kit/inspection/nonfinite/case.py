@@ -192,8 +192,8 @@ class Case:
         other = self._diagnose(checker, batch, scale) if is_bad else None
         if other is None:
             return False, ""
-        here = place_of(self.step, found.operation)
-        there = place_of(checker.step, other.found.operation)
+        here = place_of(self.step, found)
+        there = place_of(checker.step, other.found)
         return (True, "") if here == there else (False, _where(there, other.found))
 
     def _at_lower_scales(
@@ -219,8 +219,8 @@ class Case:
         return bool(self._checker.bad_ends(batch, scale))
 
     def _note_of_scale(self, found: Found, lasting: Found, scale: float) -> list[str]:
-        here = place_of(self.step, found.operation)
-        if here == place_of(self.step, lasting.operation):
+        here = place_of(self.step, found)
+        if here == place_of(self.step, lasting):
             return []
         where = _where(here, found)
         return [f"At loss scale {scale:g} gradients overflow besides, first in {where}: harmless."]
