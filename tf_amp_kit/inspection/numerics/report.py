@@ -32,7 +32,7 @@ class TensorNumerics:
         path: The layer's path; of a weight its own; of an input `@input/<key>`.
         position: The position among several tensors of one path.
         layer_class: The layer's class name; empty for inputs and weights.
-        dtype: What its layer computes in; empty for inputs and weights.
+        dtype: What its layer computes in, or the layer of the weight; empty for inputs.
         statistics: The float32 values; gradients are multiplied by the loss scale.
         judgement: What the half format makes of them.
     """
