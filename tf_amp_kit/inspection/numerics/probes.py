@@ -59,10 +59,12 @@ def _watch(value: Any, number: int, index: int) -> Any:
         return tf.identity(value)
 
 
-@tf.RegisterGradient(_GRADIENT_TYPE)
 def _watch_gradient(op: Any, gradient: Any, *_: Any) -> tuple[Any, None, None]:
     number, index = (int(tf.get_static_value(one)) for one in op.inputs[1:])
     return _watch(gradient, number, index), None, None
+
+
+tf.RegisterGradient(_GRADIENT_TYPE)(_watch_gradient)
 
 
 @dataclass
