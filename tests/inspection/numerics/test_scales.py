@@ -123,9 +123,7 @@ def test_bfloat16_needs_no_scale() -> None:
     assert advice([2.0**-60, 2.0**60], precision="bfloat16").recommended == 1.0
 
 
-@pytest.mark.parametrize(
-    "gradients", [(), ([],), ([0.0, -0.0],), ([math.nan, math.inf],)], ids=str
-)
+@pytest.mark.parametrize("gradients", [(), ([],), ([0.0, -0.0],), ([math.nan, math.inf],)], ids=str)
 def test_without_gradients_there_is_nothing_to_scale(gradients: Any) -> None:
     assert advice(*gradients) == ScaleAdvice(1.0, None, None, 0.0, 0.0)
 
