@@ -247,7 +247,7 @@ def optimizer_off() -> Any:
 
 @pytest.mark.usefixtures("optimizer_off")
 def test_an_optimizer_that_was_off_stays_off() -> None:
-    run_plainly(lambda: [], ())
+    run_plainly(list, ())
     assert is_off()
 
 
