@@ -117,7 +117,8 @@ def load_data(name: str) -> Any:
         The data, those for training if there are both.
 
     Raises:
-        LoadError: If there is no such module or function, or if it returns nothing.
+        LoadError: If there is no such module or function, or if it returns nothing, or
+            a dataset beside something else.
         Exception: Whatever the module or the function raises by itself.
 
     Example:
@@ -135,13 +136,25 @@ def load_data(name: str) -> Any:
         raise LoadError(
             f"The function returns no data. Expected {_DATA}. Received: {name!r} returned None."
         )
-    return data[0] if _has_validation(data) else data
+    return _training_part(data, name)
 
 
-def _has_validation(data: Any) -> bool:
-    whole = tuple | tf.data.Dataset | keras.utils.PyDataset
-    is_pair = isinstance(data, tuple) and len(data) == 2
-    return is_pair and all(isinstance(part, whole) for part in data)
+def _training_part(data: Any, name: str) -> Any:
+    datasets = tf.data.Dataset | keras.utils.PyDataset
+    if not isinstance(data, tuple):
+        return data
+    if len(data) == 2:
+        train, validation = data
+        is_whole = isinstance(train, tuple | datasets) and isinstance(validation, tuple | datasets)
+        if is_whole or (isinstance(train, datasets) and validation is None):
+            return train
+    if any(isinstance(part, datasets) for part in data):
+        kinds = ", ".join(type(part).__name__ for part in data)
+        raise LoadError(
+            "The function returns a dataset beside something else: a dataset holds its targets "
+            f"itself. Expected {_DATA}. Received: {name!r} returned ({kinds})."
+        )
+    return data
 
 
 @contextlib.contextmanager
