@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         is_supported,
     )
     from tf_amp_kit.precision.state import AmpState
+    from tf_amp_kit.reporting.plots import plot_exponents, plot_gradients, plot_layers
 
 __version__ = "0.1.0"
 
@@ -68,6 +69,9 @@ __all__ = [
     "load_model",
     "make_loss_scale_optimizer",
     "pin_float32",
+    "plot_exponents",
+    "plot_gradients",
+    "plot_layers",
     "safe_epsilon",
     "safe_mask_value",
     "to_float32",
@@ -96,6 +100,9 @@ _HOMES: Final = {
     "load_model": "tf_amp_kit.precision.conversion.loading",
     "make_loss_scale_optimizer": "tf_amp_kit.precision.loss_scaling.factory",
     "pin_float32": "tf_amp_kit.precision.pinning.pin",
+    "plot_exponents": "tf_amp_kit.reporting.plots",
+    "plot_gradients": "tf_amp_kit.reporting.plots",
+    "plot_layers": "tf_amp_kit.reporting.plots",
     "safe_epsilon": "tf_amp_kit.precision.layers.constants",
     "safe_mask_value": "tf_amp_kit.precision.layers.constants",
     "to_float32": "tf_amp_kit.precision.conversion.convert",

@@ -14,6 +14,8 @@ AmpError (Exception)
 ├── OptimizerError (ValueError)      an optimizer or a setting that cannot scale
 ├── TrainingStuckError (FloatingPointError)
 │                                    too many steps in a row were skipped
+├── MissingExtraError (ImportError)  an optional dependency is not installed
+├── SelectionError (ValueError)      names that a record does not hold
 └── FindingsError (AssertionError)   an audit found what it was told to refuse
 
 AmpWarning (UserWarning)
@@ -38,12 +40,14 @@ __all__ = [
     "LayerError",
     "LoadError",
     "LossScaleWarning",
+    "MissingExtraError",
     "ModelError",
     "OptimizerError",
     "PinError",
     "PinWarning",
     "PrecisionError",
     "PureHalfWarning",
+    "SelectionError",
     "SlowPrecisionWarning",
     "TracingError",
     "TrainingStuckError",
@@ -106,6 +110,14 @@ class TrainingStuckError(AmpError, FloatingPointError):
     Inside a `tf.function`, in `fit` say, TensorFlow raises its
     `InvalidArgumentError` with the same text.
     """
+
+
+class MissingExtraError(AmpError, ImportError):
+    """An optional dependency is missing; the message has the command that installs it."""
+
+
+class SelectionError(AmpError, ValueError):
+    """Paths or kinds that a record does not hold were asked of it."""
 
 
 class FindingsError(AmpError, AssertionError):

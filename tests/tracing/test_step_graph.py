@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from tf_amp_kit.errors import InputsError, ModelError, TracingError
 from tf_amp_kit.tracing.saved import SavedTensor
-from tf_amp_kit.tracing.step_graph import StepTrace, trace_step
+from tf_amp_kit.tracing.step_graph import trace_step
+from tf_amp_kit.tracing.step_trace import StepTrace
 
 X = np.ones((4, 3), "float32")
 Y = np.ones((4, 2), "float32")

@@ -7,10 +7,15 @@ Where a new Keras moves a name, this is the only folder to change.
 from __future__ import annotations
 
 from tf_amp_kit._keras.autocast import autocast_dtype, autocast_scope, stored_dtype
+from tf_amp_kit._keras.captures import (
+    WrittenVariable,
+    captured_from,
+    handles_of,
+    written_variables,
+)
 from tf_amp_kit._keras.code import kind_of_keras_code
 from tf_amp_kit._keras.gradients import original_operation, originals_remembered
 from tf_amp_kit._keras.graphs import (
-    captured_from,
     eager_operations_seen,
     function_graph,
     functions_inlined,
@@ -68,6 +73,7 @@ from tf_amp_kit._keras.wrapping import (
 
 __all__ = [
     "ClassPatch",
+    "WrittenVariable",
     "autocast_dtype",
     "autocast_scope",
     "autograph_error",
@@ -89,6 +95,7 @@ __all__ = [
     "functions_inlined",
     "graph_function",
     "half_layers_compute_in",
+    "handles_of",
     "has_own_compile",
     "inputs_structure",
     "is_bookkeeping",
@@ -122,4 +129,5 @@ __all__ = [
     "trainable_variables_of",
     "unsafe_deserialization",
     "writes_its_layers",
+    "written_variables",
 ]

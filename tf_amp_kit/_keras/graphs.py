@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_amp_kit._keras.captures import handles_of
 from tf_amp_kit._keras.patching import ClassPatch, context_value
 
 
@@ -28,7 +29,8 @@ def trace_to_graph(
 ) -> Any:
     """Traces a Python function into a graph.
 
-    Uses `func_graph.func_graph_from_py_func`: the public
+    Uses `func_graph.func_graph_from_py_func`, and `_distribution_strategy_stack` of
+    the graph that it makes: the public
     `tf.function(...).get_concrete_function` puts variables that are created
     during the trace into the graph, so that a layer that builds itself then is
     left without values.
@@ -45,10 +47,16 @@ def trace_to_graph(
     """
     from tensorflow.python.framework.func_graph import func_graph_from_py_func
 
+    def traced(args: Any, kwargs: Any) -> Any:
+        if is_to_run:
+            # Inside a strategy's scope there is no replica whose gradients could be taken.
+            tf.compat.v1.get_default_graph()._distribution_strategy_stack = []
+        return function(*args, **kwargs)
+
     # As one structure: its own `kwargs` fail in TensorFlow 2.21 unless they are empty.
     return func_graph_from_py_func(
         "trace",
-        lambda args, kwargs: function(*args, **kwargs),
+        traced,
         (tuple(args), dict(kwargs)),
         {},
         add_control_dependencies=is_to_run,
@@ -86,14 +94,6 @@ def graph_function(graph: Any, outputs: Sequence[Any]) -> Callable[..., list[Any
         return list(function.call_flat(*values, *captured))
 
     return call
-
-
-def captured_from(graph: Any, tensor: Any) -> Any:
-    """Returns what a placeholder of a graph stands for outside of it, or None.
-
-    Uses `FuncGraph.captures`, of a class that has no public name.
-    """
-    return next((outside for outside, inside in graph.captures if inside is tensor), None)
 
 
 _inlining: ContextVar[bool] = ContextVar("inlining", default=False)
@@ -187,7 +187,7 @@ def may_be_written(variable: Any) -> bool:
     """
     if tf.executing_eagerly():
         return True
-    handles = [one.handle for one in getattr(variable, "values", (variable,))]
+    handles = handles_of(variable)
     return any(
         consumer.type != "ReadVariableOp"
         for outside, inside in tf.compat.v1.get_default_graph().captures

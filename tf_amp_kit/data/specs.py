@@ -16,6 +16,7 @@ __all__ = [
     "first_inputs",
     "input_specs",
     "tiny_batch",
+    "widened_specs",
     "with_batch_size",
     "with_fixed_shape",
     "with_float_dtype",
@@ -150,6 +151,33 @@ def tiny_batch(inputs: Any, specs: Any, size: int = 2) -> Any:
         return tf.nest.map_structure(lambda spec, value: _head(spec, value, size), specs, inputs)
     except (TypeError, ValueError):
         return tf.nest.map_structure(lambda spec: _filler(spec, size), specs)
+
+
+def widened_specs(specs: Any, values: Any) -> Any:
+    """Opens the dimensions of specs in which values differ from them.
+
+    Args:
+        specs: Specs of inputs, targets and sample weights.
+        values: Tensors in the same structure, some batch.
+
+    Returns:
+        The same structure; equal to `specs` where the values fit.
+
+    Example:
+
+    >>> widened_specs([tf.TensorSpec((None, 3), tf.float32)], [tf.ones((2, 5))])[0].shape
+    TensorShape([None, None])
+    """
+    if specs is None:
+        return None
+    if isinstance(specs, dict):
+        return {key: widened_specs(spec, values[key]) for key, spec in specs.items()}
+    if isinstance(specs, list | tuple):
+        pairs = zip(specs, values, strict=True)
+        return type(specs)([widened_specs(spec, value) for spec, value in pairs])
+    if specs.is_compatible_with(values):
+        return specs
+    return specs.most_specific_common_supertype([tf.type_spec_from_value(values)])
 
 
 def with_batch_size(specs: Any, size: int) -> Any:

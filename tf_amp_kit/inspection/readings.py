@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any, Final
 
 import keras
+import tensorflow as tf
 
 from tf_amp_kit.errors import OptimizerError
 from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
@@ -99,8 +100,10 @@ class ScaleReader:
             return state
         if self.may_skip:
             # Keras's own has no variables, and one scale, before it is built.
-            scale = optimizer.dynamic_scale if optimizer.built else optimizer.initial_scale
-            return LossScaleState(float(scale))
+            if not optimizer.built:
+                return LossScaleState(float(optimizer.initial_scale))
+            # Through TensorFlow: a variable of several replicas is no number to Keras.
+            return LossScaleState(float(tf.convert_to_tensor(optimizer.dynamic_scale.value)))
         return LossScaleState(float(optimizer.loss_scale_factor or 1.0))
 
     def logs_of(self, interval: Interval) -> dict[str, float]:

@@ -10,10 +10,9 @@ import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.data import Batch
-from tf_amp_kit.tracing.state import values_restored
-from tf_amp_kit.tracing.step_graph import StepTrace
+from tf_amp_kit.tracing.step_trace import StepTrace
 
-__all__ = ["StepRunner", "run_plainly"]
+__all__ = ["StepRunner", "run_plainly", "values_restored"]
 
 
 class StepRunner:
@@ -55,7 +54,7 @@ class StepRunner:
                 values = run_plainly(compute, self._flat_inputs(batch, loss_scale))
                 # Seeds are integers; statistics are left where they were.
                 seeds = [one for one in self.step.variables if not one.dtype.is_floating]
-                self._moved = [(one, tf.convert_to_tensor(one)) for one in seeds]
+                self._moved = [(one, one.read()) for one in seeds]
                 return values
 
         return run
@@ -86,3 +85,19 @@ def _unoptimized() -> Iterator[None]:
         yield
     finally:
         tf.config.optimizer.set_experimental_options({name: before})
+
+
+@contextlib.contextmanager
+def values_restored(variables: Sequence[_keras.WrittenVariable]) -> Iterator[None]:
+    """Gives variables their values back after a `with` block.
+
+    Args:
+        variables: What may be written inside.
+    """
+    # Reading shares the buffer: only what is written costs memory.
+    before = [(variable, variable.read()) for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, value in before:
+            variable.assign(value)

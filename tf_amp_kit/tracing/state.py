@@ -6,7 +6,7 @@ import collections
 import contextlib
 import copy
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import keras
@@ -58,43 +58,19 @@ def variables_restored(paths: LayerPaths) -> Iterator[None]:
     Args:
         paths: The paths of the model's layers.
     """
-    with values_restored(state_variables(paths)):
-        yield
-
-
-def state_variables(paths: LayerPaths) -> list[Any]:
-    """Lists all variables of a model, as TensorFlow has them.
-
-    That is: weights, statistics, metrics and seed states of Keras, and TensorFlow's
-    own variables and random generators that hang on layers.
-
-    Args:
-        paths: The paths of the model's layers.
-    """
     found: dict[int, Any] = {}
     for _, layer in paths:
-        own = list(layer.variables)
-        if isinstance(layer, keras.Model):
-            own += [variable for metric in layer.metrics for variable in metric.variables]
-        for variable in own:
-            found[id(variable)] = variable.value
+        found.update((id(variable), variable) for variable in layer.variables)
         for _, value in held_by(layer):
-            state = value.state if isinstance(value, tf.random.Generator) else value
-            if isinstance(state, tf.Variable):
-                found[id(state)] = state
-    return list({id(variable): variable for variable in found.values()}.values())
-
-
-@contextlib.contextmanager
-def values_restored(variables: Sequence[Any]) -> Iterator[None]:
-    """Gives TensorFlow's variables their values back after a `with` block.
-
-    Args:
-        variables: `tf.Variable`s.
-    """
+            own = value.state if isinstance(value, tf.random.Generator) else value
+            if isinstance(own, tf.Variable):
+                found[id(own)] = own
     # Reading shares the buffer: an assignment then makes a new one, so that only
     # what is written costs memory.
-    before = [(variable, tf.convert_to_tensor(variable)) for variable in variables]
+    before = [
+        (one, tf.convert_to_tensor(one.value if isinstance(one, keras.Variable) else one))
+        for one in found.values()
+    ]
     try:
         yield
     finally:

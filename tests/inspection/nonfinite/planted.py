@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tf_amp_kit.tracing.paths import join
-from tf_amp_kit.tracing.step_graph import LOSS_PATH
+from tf_amp_kit.tracing.step_trace import LOSS_PATH
 
 from . import faulty_layers as faulty
 from . import faulty_rest as rest

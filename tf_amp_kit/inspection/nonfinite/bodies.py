@@ -9,7 +9,7 @@ from typing import Any, Final
 from tf_amp_kit import _keras
 from tf_amp_kit.inspection.nonfinite.levels import BodyRun, BodyRunner
 from tf_amp_kit.tracing.records import Operation
-from tf_amp_kit.tracing.step_graph import StepTrace
+from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["CALLING_TYPES", "Bodies"]
 

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_amp_kit.data import Batch
+from tf_amp_kit.data import Batch, widened_specs
 from tf_amp_kit.formats import is_float, is_half
 from tf_amp_kit.inspection.nonfinite.constants import Constants
 from tf_amp_kit.inspection.nonfinite.describing import Describer, Place, place_of
@@ -25,13 +25,14 @@ from tf_amp_kit.inspection.nonfinite.report import NonFiniteReport
 from tf_amp_kit.inspection.nonfinite.search import DATA_TYPES, Found, Search
 from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.paths import LayerPaths
-from tf_amp_kit.tracing.step_graph import StepTrace, trace_step, variable_paths
+from tf_amp_kit.tracing.step_graph import trace_step, variable_paths
+from tf_amp_kit.tracing.step_trace import StepTrace
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["Case", "Diagnosis"]
 
 # Random operations that no seed of Keras drives draw anew in each run.
-_MAX_TRIES: Final = 10
+_MAX_TRIES: Final = 30
 
 # The smallest scale that has one of at least 1 below it.
 _SMALLEST_SCALED: Final = 2.0
@@ -57,13 +58,13 @@ class Case:
 
     Args:
         model: A Keras model.
-        data: What `trace_step` takes.
+        specs: The specs of inputs, targets and sample weights.
         loss: The loss; None for the compiled one.
     """
 
-    def __init__(self, model: Any, data: Any, loss: Any) -> None:
+    def __init__(self, model: Any, specs: tuple[Any, Any, Any], loss: Any) -> None:
         self._model = model
-        self._traced_from = data, loss
+        self._traced_from = specs, loss
         self.step = self._trace(in_float32=False)
         self._checker = StepChecker(self.step)
         self._paths = variable_paths(LayerPaths(model))
@@ -73,10 +74,16 @@ class Case:
 
     @property
     def precision(self) -> str:
-        """What most of the layers compute in."""
+        """What most of the layers compute in, half before all else."""
         calls = [call for call in self.step.trace.calls if call.kind == "layer"]
-        counts = Counter(call.compute_dtype for call in calls if call.compute_dtype)
-        return next((dtype for dtype in counts if is_half(dtype)), "float32")
+        counts = Counter(call.compute_dtype for call in calls if is_float(call.compute_dtype))
+        return max(counts, key=lambda dtype: (is_half(dtype), counts[dtype]), default="float32")
+
+    def for_batch(self, batch: Batch) -> Case:
+        """Returns this case, or one that takes the shapes of a batch as well."""
+        specs, loss = self._traced_from
+        wider = widened_specs(specs, batch)
+        return self if wider == specs else Case(self._model, wider, loss)
 
     def series(self) -> contextlib.AbstractContextManager[None]:
         """Lets seeds go on from one clean batch to the next, and puts them back at the end."""
@@ -89,8 +96,8 @@ class Case:
             None if nothing bad is left behind, or only infinities that the code
             puts there on purpose.
         """
-        ends = self._checker.bad_ends(batch, scale)
-        found = self._diagnose(self._checker, batch, scale, ends) if ends else None
+        is_bad = self._is_bad(batch, scale)
+        found = self._diagnose(self._checker, batch, scale) if is_bad else None
         if found is None:
             self._checker.runner.next_batch()
         return found
@@ -127,8 +134,8 @@ class Case:
         return NonFiniteReport(None, num_batches, self.precision, scale, notes=notes)
 
     def _trace(self, *, in_float32: bool) -> StepTrace:
-        data, loss = self._traced_from
-        return trace_step(self._model, data, loss=loss, with_metrics=True, in_float32=in_float32)
+        specs, loss = self._traced_from
+        return trace_step(self._model, specs, loss=loss, with_metrics=True, in_float32=in_float32)
 
     @cached_property
     def _twin(self) -> StepTrace | None:
@@ -146,7 +153,7 @@ class Case:
 
     @cached_property
     def _twin_checker(self) -> StepChecker | None:
-        return None if self._twin is None else StepChecker(self._twin)
+        return None if self._twin is None else StepChecker(self._twin, is_twin=True)
 
     @cached_property
     def _constants(self) -> Constants | None:
@@ -155,19 +162,24 @@ class Case:
     def _is_deliberate(self, op: Any) -> bool:
         return self._constants is None or self._constants.is_deliberate(op)
 
-    def _diagnose(
-        self, checker: StepChecker, batch: Batch, scale: float, ends: Mapping[int, Health]
-    ) -> Diagnosis | None:
+    def _diagnose(self, checker: StepChecker, batch: Batch, scale: float) -> Diagnosis | None:
         for _ in range(_MAX_TRIES):
             level = checker.level(batch, scale)
-            if any(key in level.bad for key in ends):
+            ends = {key: level.bad[key] for key in checker.ends if key in level.bad}
+            if ends:
                 break
         else:
             self._num_lost += 1
             return None
         is_deliberate = self._is_deliberate if checker is self._checker else _always
         found = Search(checker.step, is_deliberate).origin(level, ends)
-        return None if found is None else Diagnosis(level, ends, found)
+        if found is None:
+            # The code may mean an infinite output, and never an infinite loss.
+            serious = [key for key in ends if key not in checker.outputs or ends[key].num_nan]
+            if not serious:
+                return None
+            found = Search(checker.step, _never).origin(level, serious) or _first_bad(level)
+        return Diagnosis(level, ends, found)
 
     def _in_float32(self, found: Found, batch: Batch, scale: float) -> tuple[bool | None, str]:
         """Tells whether float32 goes wrong at the same place, or where else it does."""
@@ -176,8 +188,8 @@ class Case:
         checker = self._twin_checker
         if checker is None:
             return None, ""
-        ends = checker.bad_ends(batch, scale)
-        other = self._diagnose(checker, batch, scale, ends) if ends else None
+        is_bad = bool(checker.bad_ends(batch, scale))
+        other = self._diagnose(checker, batch, scale) if is_bad else None
         if other is None:
             return False, ""
         here = place_of(self.step, found.operation)
@@ -223,7 +235,7 @@ class Case:
             )
         if spoilt:
             notes.append(f"NaN or Inf is in {len(spoilt)} variables: {some(spoilt)}.")
-        if reached and all(name.startswith("@metrics/") for name in reached if name):
+        if any(reached) and all(name.startswith("@metrics/") for name in reached if name):
             notes.append("Only a metric is affected: the training itself is not.")
         if elsewhere:
             notes.append(f"In float32 this is finite, but there NaN or Inf begins in {elsewhere}.")
@@ -251,6 +263,16 @@ def _lowest(scale: float) -> float:
 
 def _always(op: Any) -> bool:
     return True
+
+
+def _never(op: Any) -> bool:
+    return False
+
+
+def _first_bad(level: StepLevel) -> Found:
+    return next(
+        Found(op, level) for op in level.operations if any(key in level.bad for key in op.outputs)
+    )
 
 
 def _where(place: Place, found: Found) -> str:

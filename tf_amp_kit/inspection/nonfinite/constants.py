@@ -11,7 +11,7 @@ import numpy as np
 from tf_amp_kit.formats import is_float, is_half, round_trip
 from tf_amp_kit.tracing.records import PASSING_TYPES, Operation
 from tf_amp_kit.tracing.source import Source
-from tf_amp_kit.tracing.step_graph import StepTrace
+from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["Changed", "Constants"]
 

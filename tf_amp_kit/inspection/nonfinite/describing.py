@@ -13,9 +13,9 @@ from tf_amp_kit.inspection.nonfinite.operand import Operand
 from tf_amp_kit.inspection.nonfinite.reasons import explain
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin
 from tf_amp_kit.inspection.nonfinite.search import DATA_TYPES, Found
-from tf_amp_kit.tracing.records import LayerCall, Operation
+from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.source import Source
-from tf_amp_kit.tracing.step_graph import StepTrace
+from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["Describer", "place_of"]
 
@@ -59,7 +59,7 @@ class Describer:
             layer_class=layer_class,
             operation=op.type,
             direction=BACKWARD if self._step.is_gradient(op) else FORWARD,
-            reason=explain(op.type, operands, outcome, op.get_attribute),
+            reason=_reason(op, operands, outcome),
             source=source,
             operands=operands,
             result=outcome,
@@ -126,8 +126,10 @@ class Describer:
     def _variable(self, key: int) -> str:
         tensor = self._step.reader.symbolic[self._outermost(key)]
         handle = _keras.captured_from(self._step.reader.graph, tensor)
-        paths = self._variable_paths
-        return next((path for one, path in paths if one.value.handle is handle), "")
+        for variable, path in self._variable_paths:
+            if any(one is handle for one in _keras.handles_of(variable.value)):
+                return path
+        return ""
 
     def _data(self, op: Operation) -> str:
         tensor = self._step.reader.symbolic[self._outermost(op.outputs[0])]
@@ -149,18 +151,31 @@ def place_of(step: StepTrace, op: Operation) -> Place:
     """Tells the layer and the line of an operation; of a gradient those of what it is of."""
     source = step.trace.source(op)
     if not step.is_gradient(op):
-        return (*_owner(step.trace.call_of(op)), source)
+        return (*_owner(step, op), source)
     # A gradient of the user's own has a line of its own.
     last = op
     for last in step.originals(op):
         source = source or step.trace.source(last)
-    return (*_owner(step.trace.call_of(last)), source)
+    return (*_owner(step, last), source)
 
 
-def _owner(call: LayerCall | None) -> tuple[str, str]:
+def _owner(step: StepTrace, op: Operation) -> tuple[str, str]:
+    call = step.trace.call_of(op)
     if call is None:
         return "", ""
+    if call.kind == "model" and not call.is_custom:
+        # Layers of Keras for data cast their inputs before their own call begins.
+        readers = (one for one in step.trace.calls if set(op.outputs) & set(one.inputs))
+        call = next((one for one in readers if one.parent == call.index), call)
     return call.path, "" if call.path.rpartition("/")[2].startswith("@") else call.layer_class
+
+
+def _reason(op: Operation, operands: Sequence[Operand], outcome: Operand) -> str:
+    if not (outcome.num_nan or outcome.num_infinite):
+        return "It drew random numbers without a seed of Keras, and did not draw them again."
+    if op.type == "Const" and outcome.constant is None:
+        return "The code puts it there, and it reaches what must be finite."
+    return explain(op.type, operands, outcome, op.get_attribute)
 
 
 def _operand(value: Any, changed: Changed | None) -> Operand:

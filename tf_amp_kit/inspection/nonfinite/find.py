@@ -7,11 +7,12 @@ from typing import Any
 
 import keras
 
-from tf_amp_kit.data import DEFAULT_BATCH_SIZE, as_data, batches_of, count_batches
+from tf_amp_kit.data import DEFAULT_BATCH_SIZE, as_data, batch_specs, batches_of, count_batches
 from tf_amp_kit.inspection.nonfinite.case import Case
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin, NonFiniteReport
 from tf_amp_kit.inspection.nonfinite.saving import save_batch
 from tf_amp_kit.inspection.readings import checked_loss_scale
+from tf_amp_kit.tracing.model_check import check_keras_model
 
 __all__ = ["NonFiniteOrigin", "NonFiniteReport", "find_nonfinite"]
 
@@ -81,9 +82,10 @@ def find_nonfinite(
     'Exp of 12.5 overflows float16 above 11.09.'
     >>> keras.config.set_dtype_policy(policy)
     """
+    check_keras_model(model)
     data = as_data(data, y)
     scale = checked_loss_scale(model, loss_scale)
-    case = Case(model, data, loss)
+    case = Case(model, batch_specs(data), loss)
     with case.series():
         report = _search(case, data, batch_size, scale, save_to, verbose)
     if verbose == 1:
@@ -98,6 +100,7 @@ def _search(
     bar = keras.utils.Progbar(expected, unit_name="batch") if verbose and expected != 1 else None
     count = 0
     for count, batch in enumerate(batches_of(data, batch_size), start=1):
+        case = case.for_batch(batch)
         diagnosis = case.diagnose(batch, scale)
         if bar is not None:
             bar.update(count, finalize=diagnosis is not None)

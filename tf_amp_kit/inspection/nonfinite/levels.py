@@ -17,9 +17,8 @@ from tf_amp_kit import _keras
 from tf_amp_kit.data import Batch
 from tf_amp_kit.inspection.nonfinite.health import Health, bad_ones, health_of, is_checked
 from tf_amp_kit.tracing.records import Operation
-from tf_amp_kit.tracing.running import StepRunner, run_plainly
-from tf_amp_kit.tracing.state import values_restored
-from tf_amp_kit.tracing.step_graph import StepTrace
+from tf_amp_kit.tracing.running import StepRunner, run_plainly, values_restored
+from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["WRITING_TYPES", "BodyRun", "BodyRunner", "Level", "StepChecker", "StepLevel"]
 
@@ -51,9 +50,11 @@ class StepChecker:
 
     Args:
         step: The traced step.
+        is_twin: Whether it stands for a float32 model: then what half-precision
+            variables make of their gradients is no part of it.
     """
 
-    def __init__(self, step: StepTrace) -> None:
+    def __init__(self, step: StepTrace, *, is_twin: bool = False) -> None:
         self.step = step
         self.runner = StepRunner(step)
         self.operations = operations_of(step, self.runner.graph)
@@ -61,6 +62,10 @@ class StepChecker:
         written = [op.inputs[1] for op in self.operations if op.type in WRITING_TYPES]
         ends = dict.fromkeys([*step.trace.outputs.values(), *written])
         self.ends = [key for key in ends if is_checked(step.reader.symbolic[key])]
+        outputs = step.trace.outputs.items()
+        self.outputs = {key for name, key in outputs if not name.startswith("@")}
+        if is_twin:
+            self.ends = [step.trace.before_casts(key) for key in self.ends]
 
     def bad_ends(self, batch: Batch, loss_scale: float) -> Mapping[int, Health]:
         """Runs the step, and checks what it leaves behind: a loss, gradients, outputs, state."""

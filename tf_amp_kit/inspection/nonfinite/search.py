@@ -10,7 +10,7 @@ from typing import Final
 from tf_amp_kit.inspection.nonfinite.bodies import CALLING_TYPES, Bodies
 from tf_amp_kit.inspection.nonfinite.levels import WRITING_TYPES, BodyRun, Level
 from tf_amp_kit.tracing.records import Operation
-from tf_amp_kit.tracing.step_graph import StepTrace
+from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["DATA_TYPES", "Found", "Search"]
 

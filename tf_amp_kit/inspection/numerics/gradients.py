@@ -23,7 +23,8 @@ from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.reading import is_custom
 from tf_amp_kit.tracing.recorder import OpenCall, map_tensors
 from tf_amp_kit.tracing.running import StepRunner
-from tf_amp_kit.tracing.step_graph import Observers, StepTrace, trace_step
+from tf_amp_kit.tracing.step_graph import Observers, trace_step
+from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["compare_gradients"]
 

@@ -10,7 +10,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_amp_kit.data import DEFAULT_BATCH_SIZE, Batch, as_data, batches_of
+from tf_amp_kit.data import (
+    DEFAULT_BATCH_SIZE,
+    Batch,
+    as_data,
+    batch_specs,
+    batches_of,
+    widened_specs,
+)
 from tf_amp_kit.errors import InputsError
 from tf_amp_kit.formats import is_float, is_half
 from tf_amp_kit.inspection.expected import expected_half
@@ -31,7 +38,8 @@ from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.running import StepRunner
-from tf_amp_kit.tracing.step_graph import Observers, StepTrace, trace_step, variable_paths
+from tf_amp_kit.tracing.step_graph import Observers, trace_step, variable_paths
+from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["measure_numerics"]
 
@@ -127,10 +135,17 @@ class _Measurement:
         self._variables = variable_paths(paths)
         self._probes = Probes(self._precision)
         names = {id(variable): path for variable, path in self._variables}
-        observers = Observers(
+        self._observers = Observers(
             self._probes.on_outputs, lambda pairs: self._probes.on_gradients(pairs, names)
         )
-        step = trace_step(model, data, loss=loss, in_float32=True, observers=observers)
+        self._loss = loss
+        self._trace(batch_specs(data))
+
+    def _trace(self, specs: Any) -> None:
+        step = trace_step(
+            self._model, specs, loss=self._loss, in_float32=True, observers=self._observers
+        )
+        self._specs = specs
         self._input_names = [name for name in step.input_names if name.startswith("@input")]
         self._runner = StepRunner(step)
         self._compute = self._runner.function([_after_everything(step)])
@@ -140,6 +155,9 @@ class _Measurement:
         num_batches = num_samples = 0
         with self._runner.series():
             for batch in itertools.islice(batches_of(data, batch_size), count):
+                wider = widened_specs(self._specs, batch)
+                if wider != self._specs:
+                    self._trace(wider)
                 self._count_inputs(batch)
                 self._compute(batch, self._loss_scale)
                 self._runner.next_batch()

@@ -1,0 +1,1 @@
+"""Showing records: figures of what `tf_amp_kit.inspection` measured."""
