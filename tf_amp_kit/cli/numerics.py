@@ -8,12 +8,25 @@ import functools
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tf_amp_kit.cli.process import EXIT_FINDINGS, EXIT_FINE
 from tf_amp_kit.cli.user_code import precision_scope, users_modules
 
 __all__ = ["add_numerics"]
+
+_FIGURE_SUFFIXES: Final = (".pdf", ".png", ".svg")
+_DOTS_PER_INCH: Final = 150
+
+# Options that would be ignored beside others, and why.
+_MISMATCHES: Final = (
+    ("batches", "gradients", "which compares one batch"),
+    ("batches", "find_nonfinite", "which looks at all batches"),
+    ("all", "find_nonfinite", "which has no table"),
+    ("figure", "find_nonfinite", "which has nothing to draw"),
+    ("layer_figure", "find_nonfinite", "which has nothing to draw"),
+    ("layer_figure", "gradients", "whose --figure has every weight"),
+)
 
 
 def add_numerics(commands: Any) -> None:
@@ -82,6 +95,18 @@ def _add_details(parser: argparse.ArgumentParser) -> None:
         type=_output_file,
         help="where --find-nonfinite saves the bad batch, as .npz",
     )
+    parser.add_argument(
+        "--figure",
+        metavar="FILE",
+        type=_figure_file,
+        help="draw the exponents, or with --gradients both gradients: .png, .pdf or .svg",
+    )
+    parser.add_argument(
+        "--layer-figure",
+        metavar="FILE",
+        type=_figure_file,
+        help="draw a map of which layers overflow and underflow",
+    )
     parser.add_argument("--all", action="store_true", help="show all rows, not only the worst")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
@@ -90,17 +115,21 @@ def _check_options(parser: argparse.ArgumentParser, arguments: argparse.Namespac
     """Refuses options that would be ignored."""
     if arguments.save_to is not None and not arguments.find_nonfinite:
         parser.error("--save-to needs --find-nonfinite, whose bad batch it saves")
-    if arguments.batches is not None and arguments.gradients:
-        parser.error("--batches does not go with --gradients, which compares one batch")
-    if arguments.batches is not None and arguments.find_nonfinite:
-        parser.error("--batches does not go with --find-nonfinite, which looks at all batches")
-    if arguments.all and arguments.find_nonfinite:
-        parser.error("--all does not go with --find-nonfinite, which has no table")
+    given = {name for name, value in vars(arguments).items() if value}
+    for option, way, reason in _MISMATCHES:
+        if {option, way} <= given:
+            parser.error(f"{_spelled(option)} does not go with {_spelled(way)}, {reason}")
+
+
+def _spelled(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _run_numerics(arguments: argparse.Namespace) -> int:
     from tf_amp_kit.model_source import compiled_model, load_data, load_source
 
+    if arguments.figure or arguments.layer_figure:
+        _check_drawing()
     look = _measure
     if arguments.gradients:
         look = _compare
@@ -118,6 +147,7 @@ def _run_numerics(arguments: argparse.Namespace) -> int:
             model = _as_asked(model, arguments.amp)
         report, has_findings = look(model, data, arguments)
     print(report.to_json() if arguments.json else _text(report, arguments))
+    _draw(report, arguments)
     return EXIT_FINDINGS if has_findings else EXIT_FINE
 
 
@@ -166,6 +196,24 @@ def _as_asked(model: Any, amp: str | None) -> Any:
     return model if asked is None else convert_model(model, asked.precision)
 
 
+def _check_drawing() -> None:
+    """Raises what drawing would, before all the work."""
+    from tf_amp_kit.reporting.canvas import drawing
+
+    with drawing(1, 1):
+        pass
+
+
+def _draw(report: Any, arguments: argparse.Namespace) -> None:
+    from tf_amp_kit.reporting.plots import plot_exponents, plot_gradients, plot_layers
+
+    plot = plot_gradients if arguments.gradients else plot_exponents
+    for path, draw in ((arguments.figure, plot), (arguments.layer_figure, plot_layers)):
+        if path:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            draw(report).savefig(path, dpi=_DOTS_PER_INCH)
+
+
 def _text(report: Any, arguments: argparse.Namespace) -> str:
     if arguments.all:
         return str(report.text())
@@ -181,6 +229,12 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, not {text!r}")
     return int(text)
+
+
+def _figure_file(text: str) -> str:
+    if Path(text).suffix not in _FIGURE_SUFFIXES:
+        raise argparse.ArgumentTypeError(f"expected a .png, .pdf or .svg file, not {text!r}")
+    return _output_file(text)
 
 
 def _output_file(text: str) -> str:

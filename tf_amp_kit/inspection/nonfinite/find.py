@@ -103,7 +103,7 @@ def _search(
         case = case.for_batch(batch)
         diagnosis = case.diagnose(batch, scale)
         if bar is not None:
-            bar.update(count, finalize=diagnosis is not None)
+            bar.update(count, finalize=diagnosis is not None or count == expected)
         if diagnosis is not None:
             saved_to = None if save_to is None else save_batch(batch, save_to)
             return case.report(diagnosis, batch, scale, count, saved_to)
