@@ -154,12 +154,20 @@ def test_a_builder_runs_under_the_precision_asked_for(amp, precision, capsys):
     assert found["precision"] == precision
 
 
-def test_the_option_wins_over_what_the_module_sets(tmp_path, capsys):
+def test_the_option_wins_over_what_the_builders_module_sets(tmp_path, capsys):
     with tmp_path.joinpath("network_to_measure.py").open("a") as module:
-        module.write("import tf_amp_kit\ntf_amp_kit.enable_amp('fp16')\n")
-    assert report(capsys, "build", "small", "--amp", "bf16")["precision"] == "bfloat16"
+        module.write("keras.config.set_dtype_policy('mixed_float16')\n")
     found = report(capsys, "build", "small", "--amp", "bf16", "--find-nonfinite")
     assert found["precision"] == "bfloat16"
+
+
+def test_the_option_wins_over_what_the_data_set(tmp_path, capsys):
+    with tmp_path.joinpath("network_to_measure.py").open("a") as module:
+        module.write(
+            "import tf_amp_kit\ndef switching():\n    tf_amp_kit.enable_amp('fp16')\n"
+            "    return small()\n"
+        )
+    assert report(capsys, "build", "switching", "--amp", "bf16")["precision"] == "bfloat16"
 
 
 def test_nothing_stays_switched_on(capsys):
@@ -296,6 +304,7 @@ def test_progress_goes_to_a_terminal_on_standard_error(json_option, capsys, monk
     _, printed = numerics(capsys, "build", "late", "--find-nonfinite", *json_option)
     assert "3/3" in printed.err
     assert "3/3" not in printed.out
+    assert "No NaN" not in printed.err
 
 
 def test_without_a_terminal_there_is_no_progress(capsys):
