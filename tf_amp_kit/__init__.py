@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
     from tf_amp_kit.inspection.monitor import AmpMonitor
+    from tf_amp_kit.inspection.nonfinite.find import find_nonfinite
+    from tf_amp_kit.inspection.nonfinite.report import NonFiniteReport
+    from tf_amp_kit.inspection.numerics.gradients import compare_gradients
+    from tf_amp_kit.inspection.numerics.measure import measure_numerics
+    from tf_amp_kit.inspection.numerics.pairs import GradientComparison
+    from tf_amp_kit.inspection.numerics.report import NumericsReport
     from tf_amp_kit.precision import layers as layers
     from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
     from tf_amp_kit.precision.conversion.loading import load_model
@@ -51,23 +57,29 @@ __all__ = [
     "AmpState",
     "AuditReport",
     "Finding",
+    "GradientComparison",
     "LossScaleOptimizer",
     "LossScaleState",
+    "NonFiniteReport",
+    "NumericsReport",
     "Pin",
     "Pins",
     "Protection",
     "amp_scope",
     "audit_layer_dtypes",
+    "compare_gradients",
     "convert_model",
     "current_amp",
     "detect_hardware",
     "disable_amp",
     "enable_amp",
+    "find_nonfinite",
     "float32_op",
     "is_supported",
     "layers",
     "load_model",
     "make_loss_scale_optimizer",
+    "measure_numerics",
     "pin_float32",
     "plot_exponents",
     "plot_gradients",
@@ -83,22 +95,28 @@ _HOMES: Final = {
     "AmpState": "tf_amp_kit.precision.state",
     "AuditReport": "tf_amp_kit.inspection.audit",
     "Finding": "tf_amp_kit.inspection.audit",
+    "GradientComparison": "tf_amp_kit.inspection.numerics.pairs",
     "LossScaleOptimizer": "tf_amp_kit.precision.loss_scaling.optimizer",
     "LossScaleState": "tf_amp_kit.precision.loss_scaling.state",
+    "NonFiniteReport": "tf_amp_kit.inspection.nonfinite.report",
+    "NumericsReport": "tf_amp_kit.inspection.numerics.report",
     "Pin": "tf_amp_kit.precision.pinning.pins",
     "Pins": "tf_amp_kit.precision.pinning.pins",
     "Protection": "tf_amp_kit.precision.loss_scaling.shadows",
     "amp_scope": "tf_amp_kit.precision.policy",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
+    "compare_gradients": "tf_amp_kit.inspection.numerics.gradients",
     "convert_model": "tf_amp_kit.precision.conversion.convert",
     "current_amp": "tf_amp_kit.precision.policy",
     "detect_hardware": "tf_amp_kit.hardware",
     "disable_amp": "tf_amp_kit.precision.policy",
     "enable_amp": "tf_amp_kit.precision.policy",
+    "find_nonfinite": "tf_amp_kit.inspection.nonfinite.find",
     "float32_op": "tf_amp_kit.precision.layers.operations",
     "is_supported": "tf_amp_kit.precision.policy",
     "load_model": "tf_amp_kit.precision.conversion.loading",
     "make_loss_scale_optimizer": "tf_amp_kit.precision.loss_scaling.factory",
+    "measure_numerics": "tf_amp_kit.inspection.numerics.measure",
     "pin_float32": "tf_amp_kit.precision.pinning.pin",
     "plot_exponents": "tf_amp_kit.reporting.plots",
     "plot_gradients": "tf_amp_kit.reporting.plots",

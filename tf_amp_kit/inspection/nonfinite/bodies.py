@@ -11,7 +11,7 @@ from tf_amp_kit.inspection.nonfinite.levels import BodyRun, BodyRunner
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.step_trace import StepTrace
 
-__all__ = ["CALLING_TYPES", "Bodies"]
+__all__ = ["CALLING_TYPES", "Bodies", "inputs_of_body"]
 
 # All iterations are kept until the last one is over: a loop that is longer than
 # this is looked at no further.
@@ -45,10 +45,6 @@ class Bodies:
         runner = self._runner(op, name)
         return [] if runner is None else [runner.run(values[num_skipped:])]
 
-    def given(self, op: Operation) -> Sequence[int]:
-        """Returns the numbers of the inputs that a body gets, in order."""
-        return op.inputs[1:] if op.type in _BRANCHES else op.inputs
-
     def _iterations(self, op: Operation, state: Sequence[Any]) -> list[BodyRun]:
         condition = self._runner(op, op.get_attribute("cond").name)
         body = self._runner(op, op.get_attribute("body").name)
@@ -67,6 +63,11 @@ class Bodies:
             body = _keras.function_graph(op.raw.operation.graph, name)
             self._runners[name] = None if body is None else BodyRunner(self._step, body)
         return self._runners[name]
+
+
+def inputs_of_body(op: Operation) -> Sequence[int]:
+    """Returns the numbers of those inputs of a call that its body gets, in order."""
+    return op.inputs[1:] if op.type in _BRANCHES else op.inputs
 
 
 def _branch(op: Operation, values: Sequence[Any]) -> tuple[str, int]:

@@ -53,7 +53,7 @@ class Describer:
         outcome = _operand(result, changed[-1])
         if op.type in DATA_TYPES:
             return self._of_data(op, outcome)
-        path, layer_class, source = place_of(self._step, op)
+        path, layer_class, source = place_of(self._step, found)
         return NonFiniteOrigin(
             path=path,
             layer_class=layer_class,
@@ -129,7 +129,7 @@ class Describer:
         for variable, path in self._variable_paths:
             if any(one is handle for one in _keras.handles_of(variable.value)):
                 return path
-        return ""
+        return "@variable"
 
     def _data(self, op: Operation) -> str:
         tensor = self._step.reader.symbolic[self._outermost(op.outputs[0])]
@@ -147,11 +147,12 @@ class Describer:
         return key
 
 
-def place_of(step: StepTrace, op: Operation) -> Place:
-    """Tells the layer and the line of an operation; of a gradient those of what it is of."""
+def place_of(step: StepTrace, found: Found) -> Place:
+    """Tells the layer and the line of an origin; of a gradient those of what it is of."""
+    op = found.operation
     source = step.trace.source(op)
     if not step.is_gradient(op):
-        return (*_owner(step, op), source)
+        return (*_owner(step, found.caller or op), source)
     # A gradient of the user's own has a line of its own.
     last = op
     for last in step.originals(op):

@@ -81,6 +81,11 @@ class NonFiniteReport:
             there is none.
         notes: What else was seen.
         saved_to: The file that holds the bad batch, if it was to be saved.
+
+    Example:
+
+    >>> print(NonFiniteReport(None, num_batches=2, precision="float16", loss_scale=32768.0))
+    No NaN and no Inf in 2 batches (float16, loss scale 32768).
     """
 
     origin: NonFiniteOrigin | None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from tf_amp_kit.inspection.nonfinite.bodies import CALLING_TYPES, Bodies
-from tf_amp_kit.inspection.nonfinite.levels import WRITING_TYPES, BodyRun, Level
+from tf_amp_kit.inspection.nonfinite.bodies import CALLING_TYPES, inputs_of_body
+from tf_amp_kit.inspection.nonfinite.levels import BodyRun, Level
+from tf_amp_kit.inspection.nonfinite.sources import Sources
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.step_trace import StepTrace
 
@@ -26,11 +26,14 @@ class Found:
         operation: The operation whose inputs are finite, and whose result is not.
         level: The graph that it ran in, and that run.
         iterations: The iteration of each loop around it, outermost first, from 0.
+        caller: The call of the function that it is in, if it is in one: several
+            layers may share a function.
     """
 
     operation: Operation
     level: Level
     iterations: tuple[int, ...] = ()
+    caller: Operation | None = None
 
     @property
     def result(self) -> int:
@@ -48,8 +51,7 @@ class Search:
     """
 
     def __init__(self, step: StepTrace, is_deliberate: Callable[[Operation], bool]) -> None:
-        self._tensors = step.trace.tensors
-        self._bodies = Bodies(step)
+        self._sources = Sources(step)
         self._is_deliberate = is_deliberate
 
     def origin(
@@ -69,32 +71,16 @@ class Search:
             Where it began; None if nothing bad reaches an end, or only infinities
             that the code puts there on purpose.
         """
-        sources = _sources(level.operations)
-        reached = self._reaching(level, ends, sources)
+        reached = self._sources.reaching(level, ends)
         known: set[int] = set() if deliberate is None else deliberate
         path = [op for op in level.operations if any(key in reached for key in op.outputs)]
         for op in sorted(path, key=lambda op: (op.type not in DATA_TYPES, op.index)):
-            inputs = sources[op.outputs[0]]
+            inputs = {key for one in op.outputs for key in reached.get(one, ())}
             if not any(key in level.bad and key not in known for key in inputs):
                 found = self._judge(op, level, reached, known)
                 if found is not None:
                     return found
         return None
-
-    def _reaching(
-        self, level: Level, ends: Collection[int], sources: Mapping[int, Sequence[int]]
-    ) -> set[int]:
-        """Follows bad tensors back from the ends; of lists nobody knows what they hold."""
-        reached: set[int] = set()
-        pending = list(ends)
-        while pending:
-            key = pending.pop()
-            is_open = key in level.bad or self._tensors[key].dtype == "variant"
-            if key in reached or not is_open:
-                continue
-            reached.add(key)
-            pending.extend(sources.get(key, ()))
-        return reached
 
     def _judge(
         self, op: Operation, level: Level, reached: Collection[int], deliberate: set[int]
@@ -103,13 +89,13 @@ class Search:
         made = [key for key in op.outputs if key in level.bad and key in reached]
         is_explained = False
         if op.type in CALLING_TYPES:
-            runs = self._bodies.runs(op, level.values(op.inputs))
+            runs = self._sources.runs(op, level)
             positions = [i for i, key in enumerate(op.outputs) if key in reached]
             found = self._inside(op, runs, positions, deliberate)
             if found is not None:
                 return found
             is_explained = bool(runs)
-        elif self._comes_from_elsewhere(op, level):
+        elif self._sources.is_elsewhere(op, level):
             return None
         is_nan = any(level.bad[key].num_nan for key in made)
         on_purpose = is_explained or self._is_on_purpose(op, level, made, deliberate)
@@ -117,12 +103,6 @@ class Search:
             return Found(op, level)
         deliberate.update(made)
         return None
-
-    def _comes_from_elsewhere(self, op: Operation, level: Level) -> bool:
-        """Tells whether an operation hands on what a list holds, or a body was given."""
-        if op.type == "Placeholder":
-            return level.is_body
-        return any(self._tensors[key].dtype == "variant" for key in op.inputs)
 
     def _is_on_purpose(
         self, op: Operation, level: Level, made: Sequence[int], deliberate: Collection[int]
@@ -146,35 +126,18 @@ class Search:
         deliberate: Collection[int],
     ) -> Found | None:
         """Looks into the runs of a body, the first one first."""
-        given = [i for i, key in enumerate(self._bodies.given(op)) if key in deliberate]
-        for iteration, (run, ends) in enumerate(
-            zip(runs, self._ends(runs, positions), strict=True)
-        ):
+        given = [i for i, key in enumerate(inputs_of_body(op)) if key in deliberate]
+        all_ends, _ = self._sources.ends(runs, positions)
+        for iteration, (run, ends) in enumerate(zip(runs, all_ends, strict=True)):
             on_purpose = {run.inputs[i] for i in given}
             found = self.origin(run, ends, on_purpose)
             if found is not None:
-                around = (iteration, *found.iterations) if op.type.endswith("While") else ()
-                return Found(found.operation, found.level, around or found.iterations)
+                around = (iteration,) if op.type.endswith("While") else ()
+                caller = op if op.type.endswith("PartitionedCall") else None
+                return replace(
+                    found,
+                    iterations=(*around, *found.iterations),
+                    caller=found.caller or caller,
+                )
             given = [i for i, key in enumerate(run.output_numbers) if key in on_purpose]
         return None
-
-    def _ends(self, runs: Sequence[BodyRun], positions: Sequence[int]) -> list[list[int]]:
-        """Returns what matters of each run: of an iteration, what the next one needs too."""
-        ends: list[list[int]] = []
-        for run in reversed(runs):
-            ends.append([run.output_numbers[i] for i in positions])
-            reached = self._reaching(run, ends[-1], _sources(run.operations))
-            positions = [i for i, key in enumerate(run.inputs) if key in reached]
-        return ends[::-1]
-
-
-def _sources(operations: Sequence[Operation]) -> dict[int, tuple[int, ...]]:
-    """Lists what each tensor is made of; of a variable that is read, what was written to it."""
-    written: dict[int, list[int]] = defaultdict(list)
-    sources = {}
-    for op in operations:
-        if op.type in WRITING_TYPES:
-            written[op.inputs[0]].append(op.inputs[1])
-        inputs = (*op.inputs, *written[op.inputs[0]]) if op.type == "ReadVariableOp" else op.inputs
-        sources.update(dict.fromkeys(op.outputs, inputs))
-    return sources

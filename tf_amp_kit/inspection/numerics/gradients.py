@@ -84,7 +84,7 @@ def compare_gradients(
 
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="out")])
     >>> model.set_weights([np.array([[1.0], [2.0]]), np.zeros(1)])
-    >>> x, y = np.array([[1.0, 3e-5]]), np.array([[1.0]])
+    >>> x, y = np.array([[1.0, 1e-8]]), np.array([[0.0]])
     >>> report = compare_gradients(
     ...     model, x, y, loss="mse", precision="fp16", loss_scale=1.0, verbose=0
     ... )

@@ -41,7 +41,7 @@ from tf_amp_kit.tracing.running import StepRunner
 from tf_amp_kit.tracing.step_graph import Observers, trace_step, variable_paths
 from tf_amp_kit.tracing.step_trace import StepTrace
 
-__all__ = ["measure_numerics"]
+__all__ = ["Measurement", "measure_numerics"]
 
 _ORDER = {kind: i for i, kind in enumerate((INPUT, OUTPUT, GRADIENT, WEIGHT, WEIGHT_GRADIENT))}
 
@@ -115,14 +115,14 @@ def measure_numerics(
     asked = None if precision is None else parse_half(precision)
     _check_count(batches)
     data = as_data(data, y)
-    measurement = _Measurement(model, data, loss, asked, checked_loss_scale(model, loss_scale))
+    measurement = Measurement(model, data, loss, asked, checked_loss_scale(model, loss_scale))
     report = measurement.run(data, batch_size, batches)
     if verbose:
         print(report)
     return report
 
 
-class _Measurement:
+class Measurement:
     """One model, traced in float32 with a probe on every tensor."""
 
     def __init__(
@@ -155,11 +155,7 @@ class _Measurement:
         num_batches = num_samples = 0
         with self._runner.series():
             for batch in itertools.islice(batches_of(data, batch_size), count):
-                wider = widened_specs(self._specs, batch)
-                if wider != self._specs:
-                    self._trace(wider)
-                self._count_inputs(batch)
-                self._compute(batch, self._loss_scale)
+                self.add(batch)
                 self._runner.next_batch()
                 num_batches += 1
                 num_samples += _length(batch)
@@ -179,6 +175,14 @@ class _Measurement:
             scale=advise_scale(gradients, self._precision, self._loss_scale),
             notes=tuple(_notes(tensors)),
         )
+
+    def add(self, batch: Batch) -> None:
+        """Runs one batch, and counts everything in it."""
+        wider = widened_specs(self._specs, batch)
+        if wider != self._specs:
+            self._trace(wider)
+        self._count_inputs(batch)
+        self._compute(batch, self._loss_scale)
 
     def _is_half(self, one: TensorNumerics) -> bool:
         """Tells whether a gradient is, or would be, in half precision: pinned ones are not."""
@@ -202,11 +206,11 @@ class _Measurement:
         probes = sorted(self._probes.all, key=lambda probe: _ORDER[probe.kind])
         for probe in probes:
             # Where no weight that trains comes before, outputs have no gradient.
-            if probe.kind != GRADIENT or probe.is_counted:
+            if probe.kind != GRADIENT or probe.count.is_begun:
                 yield self._tensor(probe)
 
     def _tensor(self, probe: Probe) -> TensorNumerics:
-        statistics = probe.counter.freeze()
+        statistics = probe.count.counter.freeze()
         return TensorNumerics(
             kind=probe.kind,
             path=probe.path,

@@ -86,6 +86,16 @@ class GradientComparison:
         whole: All gradients as one vector.
         pairs: One pair per trainable weight that has a gradient, in the model's order.
         notes: What else was seen.
+
+    Example:
+
+    >>> import keras, tf_amp_kit as amp
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="out")])
+    >>> model.set_weights([np.array([[1.0], [2.0]]), np.zeros(1)])
+    >>> data = np.array([[1.0, 2.0]]), np.array([[1.0]])
+    >>> report = amp.compare_gradients(model, data, loss="mse", precision="bf16", verbose=0)
+    >>> report.whole.cosine, report.whole.relative_error
+    (1.0, 0.0)
     """
 
     model_name: str

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
@@ -38,6 +39,14 @@ def _count(number: Any, index: Any, values: Any) -> None:
 
 
 @dataclass
+class Count:
+    """Statistics, and whether anything was ever counted for them."""
+
+    counter: StatisticsCounter
+    is_begun: bool = False
+
+
+@dataclass
 class Probe:
     """One tensor, and what was counted of it.
 
@@ -47,8 +56,7 @@ class Probe:
         position: The position among the tensors of the same path.
         layer_class: The layer's class name.
         dtype: What the layer computes in, or the weight is used in.
-        counter: The statistics.
-        is_counted: Whether anything was ever counted.
+        count: The statistics; layers that hand on one tensor share them.
     """
 
     kind: str
@@ -56,8 +64,7 @@ class Probe:
     position: int
     layer_class: str
     dtype: str
-    counter: StatisticsCounter = field(repr=False)
-    is_counted: bool = False
+    count: Count = field(repr=False)
 
 
 class Probes:
@@ -80,9 +87,9 @@ class Probes:
         """Returns the index of a probe; the calls of a shared layer have one."""
         key = (kind, path, position)
         if key not in self._by_place:
-            counter = StatisticsCounter(self._precision)
+            count = Count(StatisticsCounter(self._precision))
             self._by_place[key] = len(self.all)
-            self.all.append(Probe(kind, path, position, layer_class, dtype, counter))
+            self.all.append(Probe(kind, path, position, layer_class, dtype, count))
         return self._by_place[key]
 
     def on_outputs(self, call: OpenCall) -> Any:
@@ -102,13 +109,15 @@ class Probes:
 
     def add(self, index: int, values: Any) -> None:
         """Counts values that are at hand."""
-        self.all[index].counter.add(values)
-        self.all[index].is_counted = True
+        count = self.all[index].count
+        count.counter.add(values)
+        count.is_begun = True
 
     def _probed(self, call: OpenCall, position: int, value: Any) -> Any:
         if not isinstance(value, tf.Tensor) or not value.dtype.is_floating:
             return value
         if id(value) in self._counted:
+            self._share(call, position, value)
             return value
         kind, dtype = type(call.layer).__name__, call.layer.compute_dtype
         output = self.place(OUTPUT, call.path, position, kind, dtype)
@@ -116,6 +125,18 @@ class Probes:
         probed = _keras.copy_mask(value, self._with_gradient(self._watch(value, output), gradient))
         self._counted[id(probed)] = (probed, output, gradient)
         return probed
+
+    def _share(self, call: OpenCall, position: int, value: Any) -> None:
+        """Gives a layer that only hands a tensor on the numbers of that tensor."""
+        _, *counted = self._counted[id(value)]
+        # A model's output is its last layer's: once is enough.
+        if isinstance(call.layer, keras.Model):
+            return
+        for kind, index in zip((OUTPUT, GRADIENT), counted, strict=True):
+            if (kind, call.path, position) not in self._by_place:
+                layer_class, dtype = type(call.layer).__name__, call.layer.compute_dtype
+                shared = self.place(kind, call.path, position, layer_class, dtype)
+                self.all[shared].count = self.all[index].count
 
     def _with_gradient(self, value: Any, index: int) -> Any:
         def hand_on(tensor: Any) -> Any:

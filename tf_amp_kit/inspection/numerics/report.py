@@ -100,6 +100,15 @@ class NumericsReport:
         tensors: Every tensor, in the order of execution, by kind.
         scale: Which loss scales lose nothing.
         notes: What else was seen.
+
+    Example:
+
+    >>> import keras, numpy as np, tf_amp_kit as amp
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="out")])
+    >>> data = np.array([[1e5, 1.0]]), np.array([[0.0]])
+    >>> report = amp.measure_numerics(model, data, loss="mse", precision="fp16", verbose=0)
+    >>> [(one.kind, one.overflow_fraction) for one in report.tensors][0]
+    ('input', 0.5)
     """
 
     model_name: str
