@@ -17,6 +17,9 @@ __all__ = ["ScaleAdvice", "advise_scale"]
 # largest finite value leave room for eight times as much.
 _HEADROOM: Final = 3
 
+# Where something is lost in any case, this share of the elements is no loss.
+_FEW: Final = 1e-4
+
 # Beyond what any float32 gradient and any scale can need.
 _MAX_SHIFT: Final = 300
 
@@ -30,7 +33,8 @@ class ScaleAdvice:
     Attributes:
         recommended: The scale to start from: within the range that loses nothing, if
             there is one, with room for gradients of eight times the size if that
-            goes; never outside the default bounds of `make_loss_scale_optimizer`.
+            goes, or at the cost of 1 of 10,000 elements; never outside the default
+            bounds of `make_loss_scale_optimizer`.
         lowest: The smallest scale at which no non-zero element becomes zero; None
             if there is no gradient.
         highest: The largest scale at which no element overflows; None likewise.
@@ -88,6 +92,8 @@ def advise_scale(
     highest = _first(lambda shift: _overflows(largest, shift, precision)) - 1
     roomy = math.floor(math.log2(format_of(precision).largest / largest)) - _HEADROOM
     shift = min(max(roomy, lowest), highest)
+    if lowest > highest and _underflow_fraction(known, precision, roomy) <= _FEW:
+        shift = roomy  # a few elements more do not pay for a step that is skipped
     unscaled = -math.floor(math.log2(measured_at))
     # Whole powers of two away from the measured scale, and within the bounds.
     limits = [math.log2(bound / measured_at) for bound in ScaleSettings().bounds]
