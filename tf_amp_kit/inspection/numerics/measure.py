@@ -210,10 +210,10 @@ class Measurement:
                 "find_nonfinite(model, data) tells where they begin, and whether half "
                 "precision is the reason."
             )
-        if bad and all("gradient" in one.kind for one in bad):
+        if bad and self._loss_scale > 1 and all("gradient" in one.kind for one in bad):
             yield (
-                f"Only gradients do, at loss scale {self._loss_scale:g}: "
-                "measure at a smaller `loss_scale`."
+                f"Loss scale {self._loss_scale:g} may be the reason, as only gradients do: "
+                "measure at a smaller one."
             )
         narrow = [path for one, path in self._variables if one.trainable and is_half(one.dtype)]
         if narrow:

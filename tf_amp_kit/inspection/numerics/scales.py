@@ -37,7 +37,8 @@ class ScaleAdvice:
             bounds of `make_loss_scale_optimizer`.
         lowest: The smallest scale at which no non-zero element becomes zero; None
             if there is no gradient.
-        highest: The largest scale at which no element overflows; None likewise.
+        highest: The largest scale at which no element overflows; None likewise. Where
+            elements are infinite at the measured scale, at most half of that.
         underflow_fraction: The share of non-zero elements that become zero at the
             recommended scale, 0 to 1.
         unscaled_underflow_fraction: The same without scaling: at scale 1, or below 2 if
@@ -90,7 +91,10 @@ def advise_scale(
     largest = max(one.largest for one in known)
     lowest = _first(lambda shift: not _vanishes(smallest, shift, precision))
     highest = _first(lambda shift: _overflows(largest, shift, precision)) - 1
+    if any(one.num_infinite for one in gradients):
+        highest = min(highest, -1)  # how much lower it has to be, nobody knows
     roomy = math.floor(math.log2(format_of(precision).largest / largest)) - _HEADROOM
+    roomy = min(roomy, highest)
     shift = min(max(roomy, lowest), highest)
     if lowest > highest and _underflow_fraction(known, precision, roomy) <= _FEW:
         shift = roomy  # a few elements more do not pay for a step that is skipped
