@@ -103,7 +103,7 @@ def test_gradients_of_rounding_noise_come_last_and_are_told() -> None:
     assert found == (
         ["kernel", "before_norm/bias"],
         [
-            "0 of 1 tensors overflow, in 0 something becomes zero.",
+            "0 of 2 tensors overflow, in 0 something becomes zero.",
             "The gradients of 'before_norm/bias' are zero but for rounding.",
         ],
     )
@@ -115,7 +115,7 @@ def test_what_stays_in_float32_comes_last_and_raises_no_alarm() -> None:
     found = [one.path for one in report.worst()], str(report).splitlines()[-2]
     assert found == (
         ["half", "pinned"],
-        "0 of 1 tensors overflow, in 0 something becomes zero.",
+        "0 of 2 tensors overflow, in 0 something becomes zero.",
     )
 
 

@@ -16,7 +16,7 @@ NOISE: Final = 1e-5
 
 
 def are_idle(gradients: Sequence[TensorStatistics]) -> list[bool]:
-    """Tells of each weight's gradient whether it is zero but for rounding.
+    """Tells of each weight's gradient whether it is zero but for rounding, and not exactly.
 
     Args:
         gradients: The statistics of all weights' gradients of a model.
@@ -40,4 +40,6 @@ def are_idle(gradients: Sequence[TensorStatistics]) -> list[bool]:
         return [False] * len(gradients)
     mean = sum((rms / largest) ** 2 * count for rms, count in known) / total
     limit = NOISE * largest * math.sqrt(mean)
-    return [bool(count) and one.rms <= limit for one, count in zip(gradients, counts, strict=True)]
+    return [
+        bool(count) and 0 < one.rms <= limit for one, count in zip(gradients, counts, strict=True)
+    ]

@@ -214,7 +214,7 @@ class NumericsReport:
         judged = self._judged()
         over = sum(one.judgement.num_overflow > 0 for one in judged)
         under = sum(one.judgement.num_underflow > 0 for one in judged)
-        yield f"{over} of {len(judged)} tensors overflow, in {under} something becomes zero."
+        yield f"{over} of {len(self.tensors)} tensors overflow, in {under} something becomes zero."
         if self.idle:
             yield f"The gradients of {some(self.idle)} are zero but for rounding."
         advice = self.scale
