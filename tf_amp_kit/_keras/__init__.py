@@ -22,6 +22,7 @@ from tf_amp_kit._keras.graphs import (
     graph_function,
     is_compiled_by_xla,
     may_be_written,
+    op_callbacks_off,
     trace_to_graph,
 )
 from tf_amp_kit._keras.kernels import onednn_accepts, onednn_is_enabled, registered_kernels
@@ -111,6 +112,7 @@ __all__ = [
     "names_of_another_process",
     "onednn_accepts",
     "onednn_is_enabled",
+    "op_callbacks_off",
     "original_operation",
     "originals_remembered",
     "own_non_trainable_variables",

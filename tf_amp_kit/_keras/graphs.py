@@ -163,6 +163,24 @@ def eager_operations_seen(callback: Callable[..., None]) -> Iterator[None]:
         op_callbacks.remove_op_callback(callback)
 
 
+@contextlib.contextmanager
+def op_callbacks_off() -> Iterator[None]:
+    """Keeps what watches operations, `tf.debugging.enable_check_numerics` say, away.
+
+    It would put its own operations into our graphs, and raise where we look. Uses
+    `context.op_callbacks`, of this thread: those who watch have no public switch.
+    """
+    from tensorflow.python.eager import context
+
+    callbacks = context.context().op_callbacks
+    before = list(callbacks)
+    callbacks.clear()
+    try:
+        yield
+    finally:
+        callbacks[:] = before
+
+
 def is_compiled_by_xla() -> bool:
     """Tells, while a function is traced, whether XLA will compile it.
 

@@ -75,7 +75,7 @@ def run_plainly(compute: Callable[..., list[Any]], values: Sequence[Any]) -> lis
 
     That one takes longer than a run does, and may reorder what is looked at.
     """
-    with _optimizer.off():
+    with _optimizer.off(), _keras.op_callbacks_off():
         return compute(*values)
 
 

@@ -126,6 +126,7 @@ def trace_step(
     recorder = Recorder(paths, on_outputs=observers.on_outputs)
     with contextlib.ExitStack() as stack:
         stack.enter_context(undisturbed(paths))
+        stack.enter_context(_keras.op_callbacks_off())
         stack.enter_context(_keras.fresh_loss(model, None if is_plain_function(loss) else loss))
         stack.enter_context(_keras.fresh_metrics(model))
         # NumPy warns where a constant overflows: that is a finding, with its line.

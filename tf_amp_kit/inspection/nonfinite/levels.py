@@ -141,6 +141,7 @@ class BodyRunner:
         self.operations = operations_of(step, body)
         self._step = step
         self._body = body
+        self._functions: dict[tuple[int, ...], Any] = {}
         symbolic = step.reader.symbolic
         inner = [op for op in self.operations if op.type != "Placeholder"]
         self._copied = {key: symbolic[key] for op in inner for key in op.outputs}
@@ -164,9 +165,12 @@ class BodyRunner:
 
     def values(self, inputs: Sequence[Any], numbers: Sequence[int]) -> list[Any]:
         """Computes tensors of the body for given inputs."""
-        compute = _keras.graph_function(self._graph, [self._tensors[key] for key in numbers])
+        wanted = tuple(numbers)
+        if wanted not in self._functions:
+            tensors = [self._tensors[key] for key in wanted]
+            self._functions[wanted] = _keras.graph_function(self._graph, tensors)
         with values_restored(self._step.variables):
-            return run_plainly(compute, inputs)
+            return run_plainly(self._functions[wanted], inputs)
 
     def _copy(self, *inputs: Any) -> list[Any]:
         given = {old.name: new for old, new in zip(self._body.inputs, inputs, strict=True)}
