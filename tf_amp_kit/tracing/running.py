@@ -72,19 +72,8 @@ def run_plainly(compute: Callable[..., list[Any]], values: Sequence[Any]) -> lis
 
     That one takes longer than a run does, and may reorder what is looked at.
     """
-    with _unoptimized():
+    with _keras.graph_optimizer_off():
         return compute(*values)
-
-
-@contextlib.contextmanager
-def _unoptimized() -> Iterator[None]:
-    name = "disable_meta_optimizer"
-    before = tf.config.optimizer.get_experimental_options().get(name, False)
-    tf.config.optimizer.set_experimental_options({name: True})
-    try:
-        yield
-    finally:
-        tf.config.optimizer.set_experimental_options({name: before})
 
 
 @contextlib.contextmanager
