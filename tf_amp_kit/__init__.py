@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
     from tf_amp_kit.inspection.monitor import AmpMonitor
-    from tf_amp_kit.inspection.nonfinite.find import NonFiniteReport, find_nonfinite
-    from tf_amp_kit.inspection.numerics.gradients import GradientComparison, compare_gradients
-    from tf_amp_kit.inspection.numerics.measure import NumericsReport, measure_numerics
+    from tf_amp_kit.inspection.nonfinite.find import find_nonfinite
+    from tf_amp_kit.inspection.nonfinite.report import NonFiniteReport
+    from tf_amp_kit.inspection.numerics.gradients import compare_gradients
+    from tf_amp_kit.inspection.numerics.measure import measure_numerics
+    from tf_amp_kit.inspection.numerics.pairs import GradientComparison
+    from tf_amp_kit.inspection.numerics.report import NumericsReport
     from tf_amp_kit.precision import layers as layers
     from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
     from tf_amp_kit.precision.conversion.loading import load_model
@@ -92,11 +95,11 @@ _HOMES: Final = {
     "AmpState": "tf_amp_kit.precision.state",
     "AuditReport": "tf_amp_kit.inspection.audit",
     "Finding": "tf_amp_kit.inspection.audit",
-    "GradientComparison": "tf_amp_kit.inspection.numerics.gradients",
+    "GradientComparison": "tf_amp_kit.inspection.numerics.pairs",
     "LossScaleOptimizer": "tf_amp_kit.precision.loss_scaling.optimizer",
     "LossScaleState": "tf_amp_kit.precision.loss_scaling.state",
-    "NonFiniteReport": "tf_amp_kit.inspection.nonfinite.find",
-    "NumericsReport": "tf_amp_kit.inspection.numerics.measure",
+    "NonFiniteReport": "tf_amp_kit.inspection.nonfinite.report",
+    "NumericsReport": "tf_amp_kit.inspection.numerics.report",
     "Pin": "tf_amp_kit.precision.pinning.pins",
     "Pins": "tf_amp_kit.precision.pinning.pins",
     "Protection": "tf_amp_kit.precision.loss_scaling.shadows",

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from tf_amp_kit.data.batches import DEFAULT_BATCH_SIZE, Batch, as_data, batches_of, count_batches
-from tf_amp_kit.data.specs import (
-    batch_specs,
-    first_inputs,
-    input_specs,
-    tiny_batch,
+from tf_amp_kit.data.changes import (
     widened_specs,
     with_batch_size,
     with_fixed_shape,
     with_float_dtype,
 )
+from tf_amp_kit.data.specs import batch_specs, first_inputs, input_specs
+from tf_amp_kit.data.tiny import tiny_batch
 
 __all__ = [
     "DEFAULT_BATCH_SIZE",

@@ -11,20 +11,7 @@ import tensorflow as tf
 
 from tf_amp_kit.errors import InputsError
 
-__all__ = [
-    "batch_specs",
-    "first_inputs",
-    "input_specs",
-    "tiny_batch",
-    "widened_specs",
-    "with_batch_size",
-    "with_fixed_shape",
-    "with_float_dtype",
-]
-
-#: Stands in for unknown dimensions other than the batch: large enough for the
-#: strides and windows of most image models, small enough to run at once.
-_UNKNOWN_DIMENSION: Final = 32
+__all__ = ["batch_specs", "first_inputs", "input_specs"]
 
 _WAYS: Final = (
     "Expected arrays, tensors, `tf.TensorSpec`s, a `tf.data.Dataset`, a "
@@ -134,111 +121,6 @@ def first_inputs(data: Any) -> Any:
     return data
 
 
-def tiny_batch(inputs: Any, specs: Any, size: int = 2) -> Any:
-    """Makes a batch of a few samples.
-
-    Args:
-        inputs: What the user gave, or None: the first samples are taken from it
-            where it holds data.
-        specs: Its specs: where it holds no data, ones and zeros of this kind.
-        size: The number of samples.
-
-    Returns:
-        Tensors in the structure of `specs`.
-    """
-    inputs = first_inputs(inputs)
-    try:
-        return tf.nest.map_structure(lambda spec, value: _head(spec, value, size), specs, inputs)
-    except (TypeError, ValueError):
-        return tf.nest.map_structure(lambda spec: _filler(spec, size), specs)
-
-
-def widened_specs(specs: Any, values: Any) -> Any:
-    """Opens the dimensions of specs in which values differ from them.
-
-    Args:
-        specs: Specs of inputs, targets and sample weights.
-        values: Tensors in the same structure, some batch.
-
-    Returns:
-        The same structure; equal to `specs` where the values fit.
-
-    Example:
-
-    >>> widened_specs([tf.TensorSpec((None, 3), tf.float32)], [tf.ones((2, 5))])[0].shape
-    TensorShape([None, None])
-    """
-    if specs is None:
-        return None
-    if isinstance(specs, dict):
-        return {key: widened_specs(spec, values[key]) for key, spec in specs.items()}
-    if isinstance(specs, list | tuple):
-        pairs = zip(specs, values, strict=True)
-        return type(specs)([widened_specs(spec, value) for spec, value in pairs])
-    if specs.is_compatible_with(values):
-        return specs
-    return specs.most_specific_common_supertype([tf.type_spec_from_value(values)])
-
-
-def with_batch_size(specs: Any, size: int) -> Any:
-    """Fixes the open first dimension of dense specs.
-
-    Example:
-
-    >>> with_batch_size(tf.TensorSpec((None, 3), tf.float32), 2).shape
-    TensorShape([2, 3])
-    """
-
-    def fix(spec: Any) -> Any:
-        if isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[0] is None:
-            return tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
-        return spec
-
-    return tf.nest.map_structure(fix, specs)
-
-
-def with_fixed_shape(specs: Any, size: int) -> Any:
-    """Fixes the batch size, and all other open dimensions, of dense specs.
-
-    Example:
-
-    >>> with_fixed_shape(tf.TensorSpec((None, None, 3), tf.float32), 2).shape
-    TensorShape([2, 32, 3])
-    """
-
-    def fix(spec: Any) -> Any:
-        if isinstance(spec, tf.TensorSpec) and spec.shape.rank:
-            return tf.TensorSpec(_fixed_shape(spec.shape, size), spec.dtype)
-        return spec
-
-    return tf.nest.map_structure(fix, specs)
-
-
-def with_float_dtype(specs: Any, dtype: str) -> Any:
-    """Replaces the dtype of dense float specs.
-
-    Example:
-
-    >>> with_float_dtype(tf.TensorSpec((None,), tf.float32), "int32").dtype
-    tf.int32
-    """
-
-    def replace(spec: Any) -> Any:
-        if isinstance(spec, tf.TensorSpec) and spec.dtype.is_floating:
-            return tf.TensorSpec(spec.shape, dtype)
-        return spec
-
-    return tf.nest.map_structure(replace, specs)
-
-
-def _fixed_shape(shape: Any, size: int) -> list[int]:
-    sizes = [None] if shape.rank is None else list(shape)
-    return [
-        (size if axis == 0 else _UNKNOWN_DIMENSION) if length is None else length
-        for axis, length in enumerate(sizes)
-    ]
-
-
 def _without_targets(element: Any) -> Any:
     return element[0] if isinstance(element, tuple) and len(element) in (1, 2, 3) else element
 
@@ -290,29 +172,3 @@ def _spec_of_array(value: Any) -> tf.TypeSpec:
             f"The example inputs need a batch dimension. {_WAYS} Received: a scalar, {value!r}."
         )
     return tf.TensorSpec([None, *value.shape[1:]], tf.float32 if dtype == tf.float64 else dtype)
-
-
-def _head(spec: Any, value: Any, size: int) -> Any:
-    if isinstance(value, tf.TypeSpec | keras.KerasTensor) or value is None:
-        raise TypeError("a spec holds no data")
-    if isinstance(value, tf.SparseTensor):
-        return tf.sparse.slice(value, [0] * value.shape.rank, [size, *value.shape[1:]])
-    if isinstance(value, tf.RaggedTensor):
-        return value[:size]
-    return tf.convert_to_tensor(value[:size], spec.dtype)
-
-
-def _filler(spec: Any, size: int) -> Any:
-    if isinstance(spec, tf.RaggedTensorSpec):
-        rows = [1] * spec.ragged_rank
-        inner = [_UNKNOWN_DIMENSION if n is None else n for n in spec.shape[len(rows) + 1 :]]
-        values = tf.zeros([size, *rows, *inner], spec.dtype)
-        return tf.RaggedTensor.from_tensor(values, ragged_rank=spec.ragged_rank)
-    shape = _fixed_shape(spec.shape, size)
-    shape[:1] = [min(length, size) for length in shape[:1]]
-    if isinstance(spec, tf.SparseTensorSpec):
-        return tf.sparse.from_dense(tf.ones(shape, spec.dtype))
-    if spec.dtype == tf.string:
-        return tf.fill(shape, "")
-    # Ones rather than zeros: divisions and logarithms stay finite.
-    return tf.ones(shape, spec.dtype) if spec.dtype.is_floating else tf.zeros(shape, spec.dtype)

@@ -20,6 +20,7 @@ from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import AmpError, LossScaleWarning, OptimizerError, TrainingStuckError
 from tf_amp_kit.inspection.readings import ScaleReader
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["DEFAULT_SKIPS", "REPORT", "SkipWatch"]
 
@@ -34,7 +35,7 @@ def _find_nonfinite(model: Any, batch: Any, loss_scale: float) -> Any:
     # Late: a fit in which all is well needs nothing of it.
     from tf_amp_kit.inspection.nonfinite.find import find_nonfinite
 
-    return find_nonfinite(model, batch, loss_scale=loss_scale)
+    return find_nonfinite(model, batch, loss_scale=loss_scale, batch_size=None, verbose=0)
 
 
 class SkipWatch(keras.callbacks.Callback):
@@ -173,7 +174,7 @@ class SkipWatch(keras.callbacks.Callback):
         )
         try:
             self.report = self.find(self.model, self.batch, loss_scale)
-        except (AmpError, tf.errors.OpError) as error:
+        except (AmpError, *USER_CODE_ERRORS) as error:  # training goes on
             _warn(
                 f"{place}. Where NaN or Inf came from could not be found "
                 f"({type(error).__name__}): {error}"

@@ -96,8 +96,7 @@ class Case:
             None if nothing bad is left behind, or only infinities that the code
             puts there on purpose.
         """
-        is_bad = self._is_bad(batch, scale)
-        found = self._diagnose(self._checker, batch, scale) if is_bad else None
+        found = self._diagnose(self._checker, batch, scale)
         if found is None:
             self._checker.runner.next_batch()
         return found
@@ -163,13 +162,32 @@ class Case:
         return self._constants is None or self._constants.is_deliberate(op)
 
     def _diagnose(self, checker: StepChecker, batch: Batch, scale: float) -> Diagnosis | None:
+        """Looks for the origin in a bad batch, in the forward pass alone if that is bad."""
+        known = checker.bad_ends(batch, scale)
+        if not known:
+            return None
+        if any(key in known for key in (*checker.outputs, checker.step.loss)):
+            found = self._search(checker, batch, scale, known, forward_only=True)
+            if found is not None:
+                return found
+        return self._search(checker, batch, scale, known, forward_only=False)
+
+    def _search(
+        self,
+        checker: StepChecker,
+        batch: Batch,
+        scale: float,
+        known: Mapping[int, Health],
+        *,
+        forward_only: bool,
+    ) -> Diagnosis | None:
         for _ in range(_MAX_TRIES):
-            level = checker.level(batch, scale)
+            level = checker.level(batch, scale, forward_only=forward_only)
             ends = {key: level.bad[key] for key in checker.ends if key in level.bad}
             if ends:
                 break
         else:
-            self._num_lost += 1
+            self._num_lost += not forward_only
             return None
         is_deliberate = self._is_deliberate if checker is self._checker else _always
         found = Search(checker.step, is_deliberate).origin(level, ends)
@@ -179,7 +197,7 @@ class Case:
             if not serious:
                 return None
             found = Search(checker.step, _never).origin(level, serious) or _first_bad(level)
-        return Diagnosis(level, ends, found)
+        return Diagnosis(level, {**known, **ends}, found)
 
     def _in_float32(self, found: Found, batch: Batch, scale: float) -> tuple[bool | None, str]:
         """Tells whether float32 goes wrong at the same place, or where else it does."""
@@ -188,8 +206,7 @@ class Case:
         checker = self._twin_checker
         if checker is None:
             return None, ""
-        is_bad = bool(checker.bad_ends(batch, scale))
-        other = self._diagnose(checker, batch, scale) if is_bad else None
+        other = self._diagnose(checker, batch, scale)
         if other is None:
             return False, ""
         here = place_of(self.step, found)

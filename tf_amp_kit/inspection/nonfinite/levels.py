@@ -58,6 +58,7 @@ class StepChecker:
         self.step = step
         self.runner = StepRunner(step)
         self.operations = operations_of(step, self.runner.graph)
+        self._checks: dict[bool, tuple[list[int], Any]] = {}
         # What a step leaves behind: all else is nobody's business if these are finite.
         written = [op.inputs[1] for op in self.operations if op.type in WRITING_TYPES]
         ends = dict.fromkeys([*step.trace.outputs.values(), *written])
@@ -72,9 +73,17 @@ class StepChecker:
         (counts,) = self._check_ends(batch, loss_scale)
         return bad_ones(self.ends, counts)
 
-    def level(self, batch: Batch, loss_scale: float) -> StepLevel:
-        """Runs the step, and checks every float tensor outside of bodies."""
-        numbers, check = self._check_all
+    def level(self, batch: Batch, loss_scale: float, *, forward_only: bool) -> StepLevel:
+        """Runs the step, and checks every float tensor outside of bodies.
+
+        Args:
+            batch: The batch.
+            loss_scale: What the loss is multiplied by.
+            forward_only: Whether to leave out gradients, which are the larger half.
+        """
+        if forward_only not in self._checks:
+            self._checks[forward_only] = self._check_all(forward_only)
+        numbers, check = self._checks[forward_only]
         (counts,) = check(batch, loss_scale)
         return StepLevel(self, batch, loss_scale, bad_ones(numbers, counts))
 
@@ -82,10 +91,15 @@ class StepChecker:
     def _check_ends(self) -> Any:
         return self._check(self.ends)
 
-    @cached_property
-    def _check_all(self) -> tuple[list[int], Any]:
+    def _check_all(self, forward_only: bool) -> tuple[list[int], Any]:
         symbolic = self.step.reader.symbolic
-        numbers = [key for op in self.operations for key in op.outputs if is_checked(symbolic[key])]
+        numbers = [
+            key
+            for op in self.operations
+            if not (forward_only and self.step.is_gradient(op))
+            for key in op.outputs
+            if is_checked(symbolic[key])
+        ]
         return numbers, self._check(numbers)
 
     def _check(self, numbers: Sequence[int]) -> Any:

@@ -77,7 +77,8 @@ def _are_small_or_within(
     """
     inputs = [scale, *tf.nest.flatten(list(grads), expand_composites=True)]
 
-    def yes(*_: Any) -> Any:
+    # TensorFlow names placeholders after the arguments, and logs about an underscore.
+    def yes(*unused: Any) -> Any:
         return tf.constant(True)
 
     def ask(scale: Any, *flat: Any) -> Any:
