@@ -1,4 +1,4 @@
-"""Random draws: those of a batch are the same in every look at it, and no two batches share them."""
+"""Random draws: a batch keeps its own in every look at it, and no two batches share them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ def report_of_product(loss_scale=2.0**15, policy="mixed_float16", y=ZERO, **opti
     So a scale s gives 64 s, which is finite in float16 below 65520: up to s = 2**9.
     """
     keras.config.set_dtype_policy(policy)
-    return report_on(chain(single(1 / 128), shape=(1,)), at(64), y, loss_scale=loss_scale, **options)
+    return report_on(
+        chain(single(1 / 128), shape=(1,)), at(64), y, loss_scale=loss_scale, **options
+    )
 
 
 def test_a_gradient_that_overflows_by_the_scale_alone_is_found_in_the_backward_pass():
@@ -90,9 +92,7 @@ def report_of_root():
 
 
 def test_what_no_scale_cures_is_said_to_be_so():
-    assert report_of_root().notes == (
-        "The same happens at loss scale 32768: no lower one helps.",
-    )
+    assert report_of_root().notes == ("The same happens at loss scale 32768: no lower one helps.",)
 
 
 def test_what_no_scale_cures_is_told_as_it_is_at_the_lowest_one():

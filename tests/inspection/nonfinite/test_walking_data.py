@@ -1,4 +1,4 @@
-"""The walk through a dataset: it ends at the bad batch, names it, keeps it, and shows how far it is."""
+"""The walk through a dataset ends at the bad batch, names it, keeps it, and shows how far it is."""
 
 from __future__ import annotations
 
@@ -156,8 +156,6 @@ def test_bfloat16_is_saved_as_float32_of_the_same_value(tmp_path):
     file = saved(tmp_path / "bad.npz", model, x.astype(ml_dtypes.bfloat16), ONES)
     assert file["x/0"].dtype == np.float32
     np.testing.assert_array_equal(file["x/0"], x)
-
-
 
 
 def test_ragged_batches_are_saved_filled_up_with_zeros(tmp_path):
