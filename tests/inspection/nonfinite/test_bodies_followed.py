@@ -86,6 +86,18 @@ def test_a_mask_of_minus_infinity_stays_harmless_inside_of_bodies(around):
     assert place_on(model, loss=loss) is None
 
 
+def subtracted_in_the_second_turn(x):
+    def body(i, a, mask):
+        return i + 1, tf.where(tf.equal(i, 1), mask - mask, a), mask * 2
+
+    return tf.while_loop(lambda i, *_: i < 3, body, (0, x, x + negative_inf_mask(x)))[1]
+
+
+def test_a_nan_that_a_mask_makes_in_a_later_turn_is_found_there():
+    report = report_on(chain(fault(subtracted_in_the_second_turn), dense()))
+    assert (*place(report), report.origin.iterations) == ("fault", "Sub", "forward", (1,))
+
+
 def test_what_overflows_in_a_branch_is_told_before_the_mask_that_comes_with_it():
     def mixed(x):
         mask = tf.math.log(tf.cast(tf.range(4) < 2, x.dtype))
