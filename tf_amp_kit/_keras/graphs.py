@@ -96,6 +96,26 @@ def graph_function(graph: Any, outputs: Sequence[Any]) -> Callable[..., list[Any
     return call
 
 
+@contextlib.contextmanager
+def graph_optimizer_off() -> Iterator[None]:
+    """Runs functions that this thread calls as they are, without optimizing their graphs.
+
+    Uses `context.context().function_call_options`: the public `tf.config.optimizer` is
+    global to all threads, and two that overlap would leave it switched off.
+    """
+    from tensorflow.python.eager import context
+
+    tf_context = context.context()
+    before = tf_context.function_call_options
+    config = tf.compat.v1.ConfigProto.FromString(before.config_proto_serialized)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    tf_context.function_call_options = context.FunctionCallOptions(before.executor_type, config)
+    try:
+        yield
+    finally:
+        tf_context.function_call_options = before
+
+
 _inlining: ContextVar[bool] = ContextVar("inlining", default=False)
 
 
