@@ -120,6 +120,7 @@ def test_unreadable_inputs_are_refused_with_their_type() -> None:
         ((X, None), ([None, 3], None, None)),
         (dataset(X, Y), ([None, 3], [None], None)),
         (dataset(X, Y, Y), ([None, 3], [None], [None])),
+        (dataset(X), ([None, 3], None, None)),
         (Batches(X, Y), ([None, 3], [None], None)),
         ((SPEC, (None, 2)), ([None, 3], [None, 2], None)),
     ],
@@ -129,7 +130,7 @@ def test_training_data_are_taken_apart(data: Any, expected: tuple[Any, ...]) -> 
     assert shapes == expected
 
 
-@pytest.mark.parametrize("data", [X, [X, Y], (None, 3), dataset(X), (X, Y, Y, Y)])
+@pytest.mark.parametrize("data", [X, [X, Y], (None, 3), (X, Y, Y, Y)])
 def test_what_is_no_training_data_is_refused(data: Any) -> None:
     with pytest.raises(InputsError, match=re.escape("Expected `(x, y)`")):
         batch_specs(data)

@@ -6,7 +6,12 @@ Where a new Keras moves a name, this is the only folder to change.
 
 from __future__ import annotations
 
-from tf_amp_kit._keras.autocast import autocast_dtype, autocast_scope, stored_dtype
+from tf_amp_kit._keras.autocast import (
+    autocast_dtype,
+    autocast_scope,
+    is_autocast,
+    stored_dtype,
+)
 from tf_amp_kit._keras.captures import (
     WrittenVariable,
     captured_from,
@@ -103,6 +108,7 @@ __all__ = [
     "handles_of",
     "has_own_compile",
     "inputs_structure",
+    "is_autocast",
     "is_bookkeeping",
     "is_compiled_by_xla",
     "is_functional",

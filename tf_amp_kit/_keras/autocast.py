@@ -39,3 +39,12 @@ def stored_dtype(variable: Any) -> str:
     that the variable reads as.
     """
     return str(variable._dtype)
+
+
+def is_autocast(variable: Any) -> bool:
+    """Tells whether layers read a variable in their compute dtype.
+
+    Uses `Variable._autocast`: moving statistics and the like stay as they are stored,
+    and no public name tells.
+    """
+    return bool(getattr(variable, "_autocast", True))

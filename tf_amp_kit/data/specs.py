@@ -80,9 +80,9 @@ def batch_specs(data: Any) -> tuple[Any, Any, Any]:
     (TensorSpec(shape=(None,), dtype=tf.int32, name=None), None)
     """
     if isinstance(data, tf.data.Dataset):
-        batch = data.element_spec
+        batch = _as_tuple(data.element_spec)
     elif isinstance(data, keras.utils.PyDataset):
-        batch = data[0]
+        batch = _as_tuple(data[0])
     else:
         batch = data
     if not isinstance(batch, tuple) or len(batch) not in (1, 2, 3) or _is_shape(batch):
@@ -119,6 +119,10 @@ def first_inputs(data: Any) -> Any:
     if isinstance(data, keras.utils.PyDataset):
         return _without_targets(data[0])
     return data
+
+
+def _as_tuple(element: Any) -> tuple[Any, ...]:
+    return element if isinstance(element, tuple) else (element,)
 
 
 def _without_targets(element: Any) -> Any:

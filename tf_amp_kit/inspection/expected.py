@@ -28,12 +28,18 @@ def expected_precision(asked: str | None, layers: Iterable[LayerFacts]) -> str:
 
 
 def expected_half(asked: str | None, layers: Iterable[LayerFacts]) -> str:
-    """Returns the half format to judge by: `expected_precision`, or float16.
+    """Returns the half format to judge by: `expected_precision`, or what is half at all.
 
     Where nothing is half, float16 is the one that has something to lose at both ends.
     """
+    layers = tuple(layers)
     precision = expected_precision(asked, layers)
-    return precision if is_half(precision) else "float16"
+    if is_half(precision):
+        return precision
+    # A backbone may be in half, and more layers behind it pinned.
+    weighted = [facts.compute_dtype for facts in layers if facts.own_weight_dtypes]
+    counts = Counter(dtype for dtype in weighted if is_half(dtype))
+    return counts.most_common(1)[0][0] if counts else "float16"
 
 
 def _wanted() -> str | None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.data import batch_specs
-from tf_amp_kit.errors import InputsError, ModelError, TracingError
+from tf_amp_kit.errors import InputsError, ModelError
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import accepts_training, candidate_specs
@@ -30,14 +30,13 @@ from tf_amp_kit.tracing.reading import (
 )
 from tf_amp_kit.tracing.recorder import OpenCall, Recorder
 from tf_amp_kit.tracing.state import undisturbed
+from tf_amp_kit.tracing.step_errors import TRANSLATED, meaning_of
 from tf_amp_kit.tracing.step_trace import GRADIENTS_PATH, LOSS_PATH, METRICS_PATH, StepTrace
 
-__all__ = ["Observers", "trace_step", "variable_paths"]
+__all__ = ["Observers", "build_by_step", "trace_step", "variable_paths"]
 
 # Any one will do, as long as it stays the same.
 _SEED: Final = 1
-
-_NEEDS_VALUES = (tf.errors.OperatorNotAllowedInGraphError, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -133,8 +132,20 @@ def trace_step(
         stack.enter_context(np.errstate(over="ignore"))
         only = () if in_float32 is False else None if in_float32 is True else in_float32
         stack.enter_context(_keras.half_layers_compute_in("float32", only=only))
-        step = _Step(model, recorder, loss, observers, with_metrics)
+        step = _Step(model, recorder, loss, observers, with_metrics, in_float32 is True)
         return step.trace(x, y, sample_weight)
+
+
+def build_by_step(model: Any, data: Any, loss: Any = None) -> None:
+    """Builds the layers of a model that are not, by tracing a step: weights stay the same.
+
+    Args:
+        model: A Keras model.
+        data: What `trace_step` takes.
+        loss: Likewise.
+    """
+    if not all(layer.built for _, layer in LayerPaths(model)):
+        trace_step(model, data, loss=loss, in_float32=True)
 
 
 def is_plain_function(loss: Any) -> bool:
@@ -152,12 +163,14 @@ class _Step:
         loss: Any,
         observers: Observers,
         with_metrics: bool,
+        in_float32: bool,
     ) -> None:
         self._model = model
         self._recorder = recorder
         self._loss_fn: Any = loss if is_plain_function(loss) else None
         self._observers = observers
         self._with_metrics = with_metrics
+        self._in_float32 = in_float32
 
     def trace(self, x: Any, y: Any, sample_weight: Any) -> StepTrace:
         given = {"y": y, "sample_weight": sample_weight}
@@ -165,12 +178,12 @@ class _Step:
         args = (x, tf.TensorSpec((), tf.float32))
         try:
             graph = _keras.trace_to_graph(self._run, args, kwargs, is_to_run=True)
-        except _NEEDS_VALUES as error:
-            raise TracingError(
-                "The train step cannot be traced: the Python code of "
-                f"{type(self._model).__name__} needs values. Use `keras.ops.cond` and "
-                f"`keras.ops.while_loop` there. Received: {error}"
-            ) from error
+        except TRANSLATED as error:
+            is_wide = self._in_float32
+            meaning = meaning_of(error, self._model, has_targets=y is not None, is_wide=is_wide)
+            if meaning is None:
+                raise
+            raise meaning from error
         return self._freeze(GraphReader(graph, self._recorder.calls), (x, y, sample_weight))
 
     def _run(self, x: Any, loss_scale: Any, y: Any = None, sample_weight: Any = None) -> Any:

@@ -229,15 +229,64 @@ def mlp_seeded() -> keras.Model:
     return mlp("mixed_float16")
 
 
-def test_sparse_gradients_of_an_embedding_are_compared() -> None:
+def test_rows_of_one_index_are_added_up() -> None:
+    # 1 and -1.0005: in float16 the second is -1.0009765625, and the sum -2^-10.
     layers = (
-        keras.layers.Embedding(5, 4, name="table", dtype="mixed_float16"),
+        keras.layers.Embedding(3, 1, name="table", dtype="mixed_float16"),
         keras.layers.Flatten(dtype="mixed_float16"),
-        keras.layers.Dense(1, name="out", dtype="mixed_float16"),
+        keras.layers.Dense(1, name="out", use_bias=False, dtype="mixed_float16"),
     )
     model = sequential((2,), *layers, dtype="int32")
-    pairs = by_path(compare(model, np.array([[1, 1], [3, 0]], np.int32), Y[:2]))
-    assert pairs["table/embeddings"].relative_error < 2.0**-8
+    model.layers[-1].set_weights([np.array([[1.0], [-1.0005]])])
+    pair = by_path(compare(model, np.array([[1, 1]]), Y[:1], loss=summed))["table/embeddings"]
+    wanted = float(np.float32(1.0) - np.float32(1.0005))
+    found = pair.num_elements, pair.float32.minimum, pair.half.minimum
+    assert found == (3, pytest.approx(wanted), -(2.0**-10))
+
+
+class Unbuilt(keras.Model):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.a, self.b = keras.layers.Dense(4), keras.layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        return self.b(self.a(x))
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_a_model_that_is_not_built_is_compared_as_a_built_one(policy: str) -> None:
+    keras.config.set_dtype_policy(policy)
+    model = Unbuilt()
+    first, second = (compare(model, X, Y, precision=None) for _ in range(2))
+    assert (first, first.whole.relative_error < 0.1) == (second, True)
+
+
+def test_layers_that_do_more_than_draw_are_in_half() -> None:
+    # Scores of about 1e6 overflow float16.
+    inputs = keras.Input((6, 8))
+    attention = keras.layers.Attention(dropout=0.1, dtype="mixed_float16")
+    hidden = keras.layers.Dense(8, kernel_initializer="ones", dtype="mixed_float16")(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(1)(attention([hidden, hidden])))
+    x = np.full((2, 6, 8), 60.0, np.float32)
+    assert compare(model, x, np.ones((2, 6, 1), np.float32)).whole.num_nonfinite > 0
+
+
+def test_a_model_that_does_not_train_has_nothing_to_compare() -> None:
+    model = mlp("mixed_float16")
+    model.trainable = False
+    assert compare(model, X, Y).pairs == ()
+
+
+def test_an_optimizer_that_does_not_scale_means_scale_1() -> None:
+    model = mlp("float32")
+    model.compile("sgd", "mse")
+    assert compare(model, X, Y, loss=None).loss_scale == 1.0
+
+
+def test_a_model_with_no_layer_in_half_is_noted() -> None:
+    layers = keras.layers.Dense(4, dtype="float64"), keras.layers.Dense(1, dtype="float64")
+    notes = compare(sequential((3,), *layers), X, Y).notes
+    assert notes == ("No layer with weights computes in float16: little is compared.",)
 
 
 def test_a_second_comparison_gives_the_same_numbers() -> None:

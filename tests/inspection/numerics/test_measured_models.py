@@ -20,6 +20,7 @@ from tests.inspection.numerics.measured import (
     summed,
     tensor,
 )
+from tf_amp_kit.errors import InputsError, TracingError
 from tf_amp_kit.inspection.numerics.probes import Probes
 from tf_amp_kit.precision.pinning.pin import pin_float32
 
@@ -176,6 +177,28 @@ def test_a_layer_under_map_fn_is_counted_for_every_element() -> None:
     assert found == [expected(SEQUENCES.sum(axis=-1)), expected(np.ones((2, 4)))]
 
 
+class Vectorized(Mapped):
+    def call(self, x: Any) -> Any:
+        return tf.vectorized_map(self.inner, x)
+
+
+def test_a_layer_under_vectorized_map_is_counted_for_every_element() -> None:
+    # Not its gradient: TensorFlow makes other operations of those that are watched.
+    report = measure(sequential((4, 3), Vectorized()), SEQUENCES)
+    assert facts(tensor(report, "output", "mapped/inner")) == expected(SEQUENCES.sum(axis=-1))
+
+
+class RunAgain(Mapped):
+    def call(self, x: Any) -> Any:
+        return tf.recompute_grad(lambda value: self.inner(value))(x)
+
+
+def test_what_is_run_again_for_the_gradient_is_counted_once() -> None:
+    report = measure(sequential((4, 3), RunAgain()), SEQUENCES)
+    found = [facts(tensor(report, kind, "mapped/inner")) for kind in ("output", "gradient")]
+    assert found == [expected(SEQUENCES.sum(axis=-1)), expected(np.ones((2, 4)))]
+
+
 class Branched(keras.layers.Layer):
     def __init__(self) -> None:
         super().__init__(name="branched")
@@ -196,6 +219,81 @@ def test_a_layer_that_hands_on_its_input_has_the_numbers_of_that() -> None:
     report = measure(sequential((3,), dense, same), X)
     for kind in ("output", "gradient"):
         assert facts(tensor(report, kind, "same")) == facts(tensor(report, kind, "dense"))
+
+
+def test_each_call_of_a_layer_that_hands_on_its_input_is_counted() -> None:
+    inputs, same = keras.Input((3,)), keras.layers.Identity(name="same")
+    first, second = keras.layers.Rescaling(2.0)(inputs), keras.layers.Rescaling(3.0)(inputs)
+    report = measure(keras.Model(inputs, same(first) + same(second)), X)
+    assert facts(tensor(report, "output", "same")) == expected(2 * X, 3 * X)
+
+
+class Around(keras.layers.Layer):
+    def __init__(self, inner: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.inner = inner
+
+    def call(self, x: Any) -> Any:
+        return self.inner(x)
+
+
+def test_a_layer_around_a_shared_one_has_the_numbers_of_its_own_calls() -> None:
+    inputs, inner = keras.Input((3,)), keras.layers.Rescaling(2.0)
+    around = Around(inner, name="around")
+    model = keras.Model(inputs, around(inputs) + inner(keras.layers.Rescaling(100.0)(inputs)))
+    assert facts(tensor(measure(model, X), "output", "around")) == expected(2 * X)
+
+
+class Twice(keras.layers.Layer):
+    def call(self, x: Any) -> Any:
+        doubled = x * 2.0
+        return doubled, doubled
+
+
+def test_a_tensor_that_is_returned_twice_has_one_gradient() -> None:
+    inputs = keras.Input((3,))
+    first, second = Twice(name="twice")(keras.layers.Dense(2)(inputs))
+    report = measure(keras.Model(inputs, first + second), X)
+    found = {one.name: facts(one) for one in report.of_kind("gradient") if one.path == "twice"}
+    assert found == {"twice": expected(np.full((4, 2), 2.0))}
+
+
+def test_the_cell_of_a_loop_is_counted_once_a_step() -> None:
+    report = measure(sequential((4, 3), keras.layers.LSTM(2, name="lstm")), SEQUENCES)
+    cells = [one for one in report.tensors if one.kind == "output" and one.path == "lstm/cell"]
+    assert [one.statistics.num_elements for one in cells] == [2 * 4 * 2] * len(cells)
+
+
+class Unbuilt(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = keras.layers.Dense(4), keras.layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        return self.b(self.a(x))
+
+
+def test_a_model_that_is_not_built_is_measured_as_a_built_one() -> None:
+    model = Unbuilt()
+    first, second = everything(measure(model, X)), everything(measure(model, X))
+    paths = [path for kind, path, *_ in first if kind == "weight_gradient"]
+    assert (first, paths) == (second, ["a/kernel", "a/bias", "b/kernel", "b/bias"])
+
+
+def test_weights_kept_in_half_are_noted() -> None:
+    (note,) = measure(sequential((3,), keras.layers.Dense(1, name="out", dtype="float16")), X).notes
+    assert note == (
+        "'out/kernel', 'out/bias' are kept in half precision: their gradients are rounded to it "
+        "before they can be counted."
+    )
+
+
+def test_a_loss_scale_that_only_gradients_do_not_stand_is_noted() -> None:
+    model = sequential((3,), keras.layers.Dense(1, name="out"))
+    report = measure(model, X, loss=lambda y, p: tf.reduce_sum(p) * 1e30, loss_scale=2.0**30)
+    assert report.notes[-1] == (
+        "Loss scale 1.07374e+09 may be the reason, as only gradients do: measure at a smaller one."
+    )
 
 
 class Several(keras.layers.Layer):
@@ -354,6 +452,60 @@ def test_the_format_is_the_one_asked_for_or_the_model_s(
 ) -> None:
     model = sequential((3,), keras.layers.Dense(1, dtype=policy))
     assert measure(model, X, precision=asked).precision == expected_precision
+
+
+def test_the_format_is_that_of_the_layers_in_half_where_more_are_pinned() -> None:
+    layers = [keras.layers.Dense(1, dtype=one) for one in ("mixed_bfloat16", "float32", "float32")]
+    assert measure(sequential((3,), *layers), X, precision=None).precision == "bfloat16"
+
+
+def test_moving_statistics_are_known_to_stay_in_float32() -> None:
+    layers = keras.layers.Dense(2), keras.layers.BatchNormalization(name="norm")
+    model = sequential((3,), *layers)
+    report = measure(model, X)
+    assert tensor(report, "weight", "norm/moving_variance").dtype == "float32"
+
+
+class NamesFloat16(keras.layers.Layer):
+    def call(self, x: Any) -> Any:
+        return x * tf.constant(2.0, tf.float16)
+
+
+def test_a_layer_that_names_a_half_format_is_told() -> None:
+    model = sequential((3,), NamesFloat16(dtype="mixed_float16"))
+    with pytest.raises(TracingError, match="names a half format"):
+        measure(model, X)
+
+
+@pytest.mark.parametrize("take", [float, lambda x: x.numpy()])
+def test_code_that_needs_values_is_told(take: Any) -> None:
+    class Needs(Unbuilt):
+        def call(self, x: Any) -> Any:
+            take(tf.reduce_sum(x) if take is float else x)
+            return super().call(x)
+
+    with pytest.raises(TracingError, match="the Python code of Needs needs values"):
+        measure(Needs(), X)
+
+
+def test_a_loss_that_has_no_targets_is_told() -> None:
+    with pytest.raises(InputsError, match=r"The loss needs targets\."):
+        measure(sequential((3,), keras.layers.Dense(1)), X, loss="mse")
+
+
+class Adding(keras.layers.Layer):
+    def call(self, x: Any) -> Any:
+        self.add_loss(tf.reduce_sum(x))
+        return x
+
+
+@pytest.mark.parametrize("is_dataset", [False, True])
+def test_inputs_alone_are_enough_where_layers_add_the_loss(is_dataset: bool) -> None:
+    model = sequential((3,), keras.layers.Dense(1, name="out"), Adding())
+    model.compile("sgd")
+    data = tf.data.Dataset.from_tensor_slices(X).batch(4) if is_dataset else X
+    report = measure(model, data, loss=None)
+    assert facts(tensor(report, "weight_gradient", "out/bias")) == expected([4.0])
 
 
 def test_a_second_measurement_gives_the_same_numbers() -> None:

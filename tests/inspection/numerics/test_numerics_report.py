@@ -82,6 +82,49 @@ def test_a_range_that_no_scale_serves_is_told() -> None:
     )
 
 
+def test_a_scale_that_overflows_is_told_as_such() -> None:
+    lines = str(hand_made(scale=ScaleAdvice(1.0, 2.0**-30, 0.5, 0.0, 0.0), notes=())).splitlines()
+    assert lines[-1] == "At 1, the lowest scale there is, gradients overflow."
+
+
+def test_gradients_that_are_not_finite_are_not_called_absent() -> None:
+    report = report_of([tensor("gradient", "dense", [math.nan, math.inf])])
+    assert str(report).splitlines()[-1] == "No gradient is finite."
+
+
+def test_gradients_of_rounding_noise_come_last_and_are_told() -> None:
+    report = report_of(
+        [
+            tensor("weight_gradient", "before_norm/bias", [1e-9, 2e-9]),
+            tensor("weight_gradient", "kernel", [1.0, 2.0]),
+        ]
+    )
+    found = [one.path for one in report.worst()], str(report).splitlines()[-3:-1]
+    assert found == (
+        ["kernel", "before_norm/bias"],
+        [
+            "0 of 1 tensors overflow, in 0 something becomes zero.",
+            "The gradients of 'before_norm/bias' are zero but for rounding.",
+        ],
+    )
+
+
+def test_what_stays_in_float32_comes_last_and_raises_no_alarm() -> None:
+    pinned = dataclasses.replace(tensor("output", "pinned", [1e5]), dtype="float32")
+    report = report_of([pinned, tensor("output", "half", [1.0])])
+    found = [one.path for one in report.worst()], str(report).splitlines()[-2]
+    assert found == (
+        ["half", "pinned"],
+        "0 of 1 tensors overflow, in 0 something becomes zero.",
+    )
+
+
+def test_a_model_all_in_float32_is_judged_whole() -> None:
+    tensors = [dataclasses.replace(one, dtype="float32") for one in TENSORS]
+    report = dataclasses.replace(report_of(tensors), notes=())
+    assert "1 of 7 tensors overflow" in str(report)
+
+
 def test_a_model_without_gradients_has_none_to_scale() -> None:
     lines = str(hand_made(scale=ScaleAdvice(1.0, None, None, 0.0, 0.0), notes=())).splitlines()
     assert lines[-1] == "There are no gradients to scale."

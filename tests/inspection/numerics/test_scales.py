@@ -132,8 +132,27 @@ def test_without_gradients_both_ends_are_served() -> None:
     assert advice().serves_both_ends
 
 
-def test_nan_and_inf_are_left_out() -> None:
-    assert advice([math.nan, math.inf, 2.0**-30, 1.0]) == advice([2.0**-30, 1.0])
+def test_nan_is_left_out() -> None:
+    assert advice([math.nan, 2.0**-30, 1.0]) == advice([2.0**-30, 1.0])
+
+
+@pytest.mark.parametrize("measured_at", [1.0, 2.0**15])
+def test_what_is_infinite_already_calls_for_a_lower_scale(measured_at: float) -> None:
+    found = advice([math.inf, 1.0], precision="bfloat16", measured_at=measured_at)
+    assert found.highest == measured_at / 2
+
+
+def test_a_few_elements_are_given_up_for_room() -> None:
+    # 2^-45 vanishes at any scale that does not overflow: 1 of 20,001 elements.
+    values = [2.0**-45] + [1.0] * 20_000
+    found = advice(values)
+    assert (found.serves_both_ends, found.recommended) == (False, 2.0**12)
+
+
+def test_more_elements_than_a_few_are_not_given_up_for_room() -> None:
+    # Half of them vanish at 2^12, and not at 2^15.
+    found = advice([2.0**-45, *[2.0**-38] * 100, *[1.0] * 100])
+    assert found.recommended == 2.0**15
 
 
 def test_the_record_is_strict_json() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import keras
@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from tf_amp_kit.data import DEFAULT_BATCH_SIZE, Batch, as_data, batches_of
 from tf_amp_kit.errors import InputsError
-from tf_amp_kit.inspection.expected import expected_half, usual_precision
+from tf_amp_kit.formats import is_half
+from tf_amp_kit.inspection.expected import expected_half
 from tf_amp_kit.inspection.numerics.pairs import GradientComparison, GradientPair, compare_arrays
 from tf_amp_kit.inspection.numerics.patterns import parse_half
 from tf_amp_kit.inspection.readings import checked_loss_scale
@@ -22,11 +23,20 @@ from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.reading import is_custom
 from tf_amp_kit.tracing.recorder import OpenCall, map_tensors
+from tf_amp_kit.tracing.records import LayerFacts
 from tf_amp_kit.tracing.running import StepRunner
-from tf_amp_kit.tracing.step_graph import Observers, trace_step
+from tf_amp_kit.tracing.step_graph import Observers, build_by_step, trace_step
 from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["compare_gradients"]
+
+# Layers that do little else than draw.
+_DRAWING: Final = (
+    keras.layers.Dropout,
+    keras.layers.AlphaDropout,
+    keras.layers.GaussianDropout,
+    keras.layers.GaussianNoise,
+)
 
 # What draws random numbers, by TensorFlow's names.
 _RANDOM: Final = ("Random", "Multinomial")
@@ -93,11 +103,12 @@ def compare_gradients(
     """
     check_keras_model(model)
     asked = None if precision is None else parse_half(precision)
+    data = as_data(data, y)
+    build_by_step(model, data, loss)
     layers = layer_facts(LayerPaths(model))
     half = expected_half(asked, layers)
-    data = as_data(data, y)
-    is_half_already = usual_precision(layers) == half
-    half_model = model if is_half_already else convert_model(model, half)
+    half_model = model if _is_in(half, layers) else convert_model(model, half)
+    loss_scale = checked_loss_scale(model, loss_scale)
     report = _compare(model, half_model, data, loss, half, loss_scale, batch_size)
     if verbose:
         print(report)
@@ -110,14 +121,14 @@ def _compare(
     data: Any,
     loss: Any,
     half: str,
-    loss_scale: float | None,
+    scale: float,
     batch_size: int | None,
 ) -> GradientComparison:
-    scale = checked_loss_scale(half_model, loss_scale)
     batch = next(iter(batches_of(data, batch_size)), None)
     if batch is None:
         raise InputsError("The data hold no batch. Expected at least one.")
-    wide_step = trace_step(model, data, loss=loss, in_float32=True)
+    observers = Observers(on_gradients=_dense)
+    wide_step = trace_step(model, data, loss=loss, in_float32=True, observers=observers)
     random = _random_layers(half_model, wide_step)
     half_step = _half_step(half_model, data, loss, random)
     others = _drawing_paths(wide_step) - {LayerPaths(half_model).of(layer) for layer in random}
@@ -132,7 +143,7 @@ def _compare(
         num_samples=int(tf.nest.flatten(batch.x)[0].shape[0]),
         whole=_whole(wide, narrow, half),
         pairs=pairs,
-        notes=tuple(_notes(wide_step, others)),
+        notes=tuple(_notes(wide_step, others, half_model, half)),
     )
 
 
@@ -143,6 +154,8 @@ def _whole(wide: dict[str, Any], narrow: dict[str, Any], half: str) -> GradientP
 
 def _gradients(step: StepTrace, batch: Batch, scale: float) -> dict[str, Any]:
     keys = {path: key for path, key in step.gradients.items() if key is not None}
+    if not keys:
+        return {}
     compute = StepRunner(step).function([step.reader.symbolic[key] for key in keys.values()])
     values = compute(batch, scale)
     with np.errstate(all="ignore"):
@@ -159,9 +172,8 @@ def _half_step(model: Any, data: Any, loss: Any, random: Collection[Any]) -> Ste
         dtype = call.layer.dtype_policy.compute_dtype
         return map_tensors(call.outputs, lambda value: _narrowed(value, dtype))
 
-    return trace_step(
-        model, data, loss=loss, in_float32=random, observers=Observers(on_outputs=as_in_half)
-    )
+    observers = Observers(on_outputs=as_in_half, on_gradients=_dense)
+    return trace_step(model, data, loss=loss, in_float32=random, observers=observers)
 
 
 def _narrowed(value: Any, dtype: str) -> Any:
@@ -171,11 +183,30 @@ def _narrowed(value: Any, dtype: str) -> Any:
 def _random_layers(model: Any, step: StepTrace) -> list[Any]:
     """Finds layers of Keras that do little else than draw random numbers."""
     drawing = _drawing_paths(step)
-    return [
-        layer
-        for path, layer in LayerPaths(model)
-        if path in drawing and not is_custom(layer) and not layer.weights
-    ]
+    return [layer for path, layer in LayerPaths(model) if path in drawing and _only_draws(layer)]
+
+
+def _only_draws(layer: Any) -> bool:
+    if isinstance(layer, keras.layers.Wrapper):
+        return _only_draws(layer.layer)
+    is_augmentation = type(layer).__name__.startswith("Random")
+    return not is_custom(layer) and (isinstance(layer, _DRAWING) or is_augmentation)
+
+
+def _dense(gradients: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Adds up the rows of sparse gradients that are of one index, as optimizers do."""
+    return [(variable, _summed_rows(gradient)) for variable, gradient in gradients]
+
+
+def _summed_rows(gradient: Any) -> Any:
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows = tf.cast(gradient.values, tf.float32)
+    return tf.math.unsorted_segment_sum(rows, gradient.indices, gradient.dense_shape[0])
+
+
+def _is_in(half: str, layers: Iterable[LayerFacts]) -> bool:
+    return any(facts.compute_dtype == half for facts in layers if facts.own_weight_dtypes)
 
 
 def _drawing_paths(step: StepTrace) -> set[str]:
@@ -187,8 +218,15 @@ def _drawing_paths(step: StepTrace) -> set[str]:
     return {host.path for host in hosts if host is not None}
 
 
-def _notes(step: StepTrace, drawing: Collection[str]) -> list[str]:
+def _notes(step: StepTrace, drawing: Collection[str], half_model: Any, half: str) -> list[str]:
     notes = []
+    if not _is_in(half, layer_facts(LayerPaths(half_model))):
+        notes.append(f"No layer with weights computes in {half}: little is compared.")
+    kept = [v.path for v in half_model.trainable_variables if is_half(v.dtype)]
+    if kept:
+        notes.append(
+            f"{some(kept)} are kept in half precision: their float32 gradients are rounded to it."
+        )
     if drawing:
         notes.append(
             f"{some(sorted(drawing))} draw random numbers that differ between the precisions, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from numbers import Integral
@@ -10,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_amp_kit import _keras
 from tf_amp_kit.data import (
     DEFAULT_BATCH_SIZE,
     Batch,
@@ -34,11 +36,17 @@ from tf_amp_kit.inspection.numerics.probes import (
 from tf_amp_kit.inspection.numerics.report import NumericsReport, TensorNumerics
 from tf_amp_kit.inspection.numerics.scales import advise_scale
 from tf_amp_kit.inspection.readings import checked_loss_scale
+from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.running import StepRunner
-from tf_amp_kit.tracing.step_graph import Observers, trace_step, variable_paths
+from tf_amp_kit.tracing.step_graph import (
+    Observers,
+    build_by_step,
+    trace_step,
+    variable_paths,
+)
 from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["Measurement", "measure_numerics"]
@@ -128,6 +136,7 @@ class Measurement:
     def __init__(
         self, model: Any, data: Any, loss: Any, asked: str | None, loss_scale: float
     ) -> None:
+        build_by_step(model, data, loss)
         paths = LayerPaths(model)
         self._model = model
         self._loss_scale = loss_scale
@@ -166,17 +175,24 @@ class Measurement:
         self._count_weights()
         tensors = tuple(self._tensors())
         kinds = (GRADIENT, WEIGHT_GRADIENT)
-        gradients = [one.statistics for one in tensors if one.kind in kinds and self._is_half(one)]
-        return NumericsReport(
+        gradients = [one for one in tensors if one.kind in kinds and self._is_half(one)]
+        report = NumericsReport(
             model_name=self._model.name,
             precision=self._precision,
             loss_scale=self._loss_scale,
             num_batches=num_batches,
             num_samples=num_samples,
             tensors=tensors,
-            scale=advise_scale(gradients, self._precision, self._loss_scale),
-            notes=tuple(_notes(tensors)),
+            scale=advise_scale([], self._precision, self._loss_scale),
+            notes=tuple(self._notes(tensors)),
         )
+        known = [
+            one.statistics
+            for one in gradients
+            if not (one.kind == WEIGHT_GRADIENT and one.path in report.idle)
+        ]
+        scale = advise_scale(known, self._precision, self._loss_scale)
+        return dataclasses.replace(report, scale=scale)
 
     def add(self, batch: Batch) -> None:
         """Runs one batch, and counts everything in it."""
@@ -185,6 +201,26 @@ class Measurement:
             self._trace(wider)
         self._count_inputs(batch)
         self._compute(batch, self._loss_scale)
+
+    def _notes(self, tensors: tuple[TensorNumerics, ...]) -> Iterator[str]:
+        bad = [one for one in tensors if one.num_nonfinite]
+        if bad:
+            yield (
+                f"{len(bad)} tensors hold NaN or Inf, the first is {bad[0].name}: "
+                "find_nonfinite(model, data) tells where they begin, and whether half "
+                "precision is the reason."
+            )
+        if bad and self._loss_scale > 1 and all("gradient" in one.kind for one in bad):
+            yield (
+                f"Loss scale {self._loss_scale:g} may be the reason, as only gradients do: "
+                "measure at a smaller one."
+            )
+        narrow = [path for one, path in self._variables if one.trainable and is_half(one.dtype)]
+        if narrow:
+            yield (
+                f"{some(narrow)} are kept in half precision: their gradients are rounded to it "
+                "before they can be counted."
+            )
 
     def _is_half(self, one: TensorNumerics) -> bool:
         """Tells whether a gradient is, or would be, in half precision: pinned ones are not."""
@@ -209,11 +245,11 @@ class Measurement:
         probes = sorted(self._probes.all, key=lambda probe: _ORDER[probe.kind])
         for probe in probes:
             # Where no weight that trains comes before, outputs have no gradient.
-            if probe.kind != GRADIENT or probe.count.is_begun:
+            if probe.kind != GRADIENT or probe.is_begun:
                 yield self._tensor(probe)
 
     def _tensor(self, probe: Probe) -> TensorNumerics:
-        statistics = probe.count.counter.freeze()
+        statistics = probe.statistics(self._precision)
         return TensorNumerics(
             kind=probe.kind,
             path=probe.path,
@@ -226,9 +262,11 @@ class Measurement:
 
 
 def _weight_dtypes(paths: LayerPaths) -> dict[int, str]:
-    """Tells by variable what the innermost layer that has it computes in."""
+    """Tells by variable what the innermost layer that has it uses it in."""
     return {
-        id(one): layer.dtype_policy.compute_dtype for _, layer in paths for one in layer.variables
+        id(one): layer.dtype_policy.compute_dtype if _keras.is_autocast(one) else one.dtype
+        for _, layer in paths
+        for one in layer.variables
     }
 
 
@@ -243,15 +281,6 @@ def _after_everything(step: StepTrace) -> Any:
 def _length(batch: Batch) -> int:
     leaves = tf.nest.flatten(batch.x)
     return int(leaves[0].shape[0]) if leaves else 0
-
-
-def _notes(tensors: tuple[TensorNumerics, ...]) -> Iterator[str]:
-    bad = [one.name for one in tensors if one.statistics.num_nan or one.statistics.num_infinite]
-    if bad:
-        yield (
-            f"{len(bad)} tensors hold NaN or Inf in float32 already, the first is {bad[0]}: "
-            "find_nonfinite(model, data) tells where they begin."
-        )
 
 
 def _check_count(batches: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tf_amp_kit.inspection.numerics.noise import NOISE
 from tf_amp_kit.inspection.numerics.statistics import StatisticsCounter, TensorStatistics
 from tf_amp_kit.tables import percent, render_table, some, wrapped
 
@@ -18,10 +19,6 @@ __all__ = ["GradientComparison", "GradientPair", "compare_arrays"]
 
 _COLUMNS: Final = ("Gradient of", "Elements", "Cosine", "Relative error", "Vanished", "Not finite")
 _NUM_SHOWN: Final = 10
-
-# A gradient this much smaller than the others is zero but for float32's own rounding,
-# such as that of an attention's key bias: any relative error of it says nothing.
-_NOISE: Final = 1e-5
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ class GradientComparison:
     @property
     def idle(self) -> tuple[str, ...]:
         """Weights whose float32 gradient is zero but for rounding."""
-        limit = _NOISE * self.whole.float32.rms
+        limit = NOISE * self.whole.float32.rms
         return tuple(one.path for one in self.pairs if not one.float32.rms > limit)
 
     def table(self, max_rows: int | None = None) -> str:

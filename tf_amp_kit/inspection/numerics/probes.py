@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.formats import is_half
-from tf_amp_kit.inspection.numerics.statistics import StatisticsCounter
+from tf_amp_kit.inspection.numerics.statistics import StatisticsCounter, TensorStatistics
 from tf_amp_kit.tracing.recorder import OpenCall
 
 __all__ = ["GRADIENT", "INPUT", "OUTPUT", "WEIGHT", "WEIGHT_GRADIENT", "Probe", "Probes"]
@@ -39,7 +39,7 @@ _open: WeakValueDictionary[int, Probes] = WeakValueDictionary()
 def _count(number: Any, index: Any, watch: Any, values: Any) -> Any:
     probes = _open.get(int(number))
     if probes is not None:
-        probes.add(int(index), values)
+        probes.add_at(int(index), values)
     return watch
 
 
@@ -92,7 +92,8 @@ class Probe:
         position: The position among the tensors of the same path.
         layer_class: The layer's class name.
         dtype: What the layer computes in, or the weight is used in.
-        count: The statistics; layers that hand on one tensor share them.
+        counts: The statistics of each tensor, one by call; a layer that only hands a
+            tensor on has them in common with the layer that made it.
     """
 
     kind: str
@@ -100,7 +101,19 @@ class Probe:
     position: int
     layer_class: str
     dtype: str
-    count: Count = field(repr=False)
+    counts: list[Count] = field(default_factory=list, repr=False)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything was ever counted."""
+        return any(count.is_begun for count in self.counts)
+
+    def statistics(self, precision: str) -> TensorStatistics:
+        """Adds up what was counted in all calls."""
+        total = StatisticsCounter(precision)
+        for count in self.counts:
+            total.merge(count.counter)
+        return total.freeze()
 
 
 class Probes:
@@ -114,18 +127,18 @@ class Probes:
         self.all: list[Probe] = []
         self._precision = precision
         self._number = next(_numbers)
-        self._by_place: dict[tuple[str, str, int], int] = {}
+        self._by_place: dict[tuple[str, str, int], Probe] = {}
+        self._counts: list[Count] = []
         # What a layer only hands on was counted before: by the tensor's id.
-        self._counted: dict[int, tuple[Any, int, int]] = {}
+        self._counted: dict[int, tuple[Any, Count, Count]] = {}
         _open[self._number] = self
 
-    def place(self, kind: str, path: str, position: int, layer_class: str, dtype: str) -> int:
-        """Returns the index of a probe; the calls of a shared layer have one."""
+    def place(self, kind: str, path: str, position: int, layer_class: str, dtype: str) -> Probe:
+        """Returns the probe of a place; the calls of a shared layer have one."""
         key = (kind, path, position)
         if key not in self._by_place:
-            count = Count(StatisticsCounter(self._precision))
-            self._by_place[key] = len(self.all)
-            self.all.append(Probe(kind, path, position, layer_class, dtype, count))
+            self._by_place[key] = Probe(kind, path, position, layer_class, dtype)
+            self.all.append(self._by_place[key])
         return self._by_place[key]
 
     def on_outputs(self, call: OpenCall) -> Any:
@@ -133,8 +146,12 @@ class Probes:
         if _keras.is_only_inferring_shapes():
             return call.outputs
         leaves = tf.nest.flatten(call.outputs)
-        probed = [self._probed(call, position, leaf) for position, leaf in enumerate(leaves)]
-        return tf.nest.pack_sequence_as(call.outputs, probed)
+        # Cells of loops return one tensor as their output and as their state.
+        probed: dict[int, Any] = {}
+        for position, leaf in enumerate(leaves):
+            if id(leaf) not in probed:
+                probed[id(leaf)] = self._probed(call, position, leaf)
+        return tf.nest.pack_sequence_as(call.outputs, [probed[id(leaf)] for leaf in leaves])
 
     def on_gradients(
         self, gradients: list[tuple[Any, Any]], paths: dict[int, str], dtypes: dict[int, str]
@@ -145,9 +162,21 @@ class Probes:
             for variable, gradient in gradients
         ]
 
-    def add(self, index: int, values: Any) -> None:
+    def add(self, probe: Probe, values: Any) -> None:
         """Counts values that are at hand."""
-        self.all[index].count.add(values)
+        if not probe.counts:
+            self._new_count(probe)
+        probe.counts[0].add(values)
+
+    def add_at(self, index: int, values: Any) -> None:
+        """Counts values for the tensor that was given this index."""
+        self._counts[index].add(values)
+
+    def _new_count(self, probe: Probe) -> int:
+        count = Count(StatisticsCounter(self._precision))
+        probe.counts.append(count)
+        self._counts.append(count)
+        return len(self._counts) - 1
 
     def _probed(self, call: OpenCall, position: int, value: Any) -> Any:
         if not isinstance(value, tf.Tensor) or not value.dtype.is_floating:
@@ -155,28 +184,27 @@ class Probes:
         if id(value) in self._counted:
             self._share(call, position, value)
             return value
-        kind, dtype = type(call.layer).__name__, call.layer.dtype_policy.compute_dtype
-        output = self.place(OUTPUT, call.path, position, kind, dtype)
-        gradient = self.place(GRADIENT, call.path, position, kind, dtype)
+        output, gradient = (
+            self._new_count(self._place_of(kind, call, position)) for kind in (OUTPUT, GRADIENT)
+        )
         watched = _watch(value, self._number, output)
         probed = _keras.copy_mask(value, self._with_gradient(watched, gradient))
-        self._counted[id(probed)] = (probed, output, gradient)
+        self._counted[id(probed)] = (probed, self._counts[output], self._counts[gradient])
         return probed
+
+    def _place_of(self, kind: str, call: OpenCall, position: int) -> Probe:
+        layer = call.layer
+        dtype = layer.dtype_policy.compute_dtype  # that of the layer is float32 for now
+        return self.place(kind, call.path, position, type(layer).__name__, dtype)
 
     def _share(self, call: OpenCall, position: int, value: Any) -> None:
         """Gives a layer that only hands a tensor on the numbers of that tensor."""
-        _, *counted = self._counted[id(value)]
         # A model's output is its last layer's: once is enough.
         if isinstance(call.layer, keras.Model):
             return
-        for kind, index in zip((OUTPUT, GRADIENT), counted, strict=True):
-            if (kind, call.path, position) not in self._by_place:
-                layer_class, dtype = (
-                    type(call.layer).__name__,
-                    call.layer.dtype_policy.compute_dtype,
-                )
-                shared = self.place(kind, call.path, position, layer_class, dtype)
-                self.all[shared].count = self.all[index].count
+        _, *counted = self._counted[id(value)]
+        for kind, count in zip((OUTPUT, GRADIENT), counted, strict=True):
+            self._place_of(kind, call, position).counts.append(count)
 
     def _with_gradient(self, value: Any, index: int) -> Any:
         number = self._number
@@ -184,13 +212,14 @@ class Probes:
             value, (number, index), _GRADIENT_TYPE, lambda one: _watch(one, number, index)
         )
 
-    def _weight_place(self, variable: Any, paths: dict[int, str], dtypes: dict[int, str]) -> int:
+    def _weight_place(self, variable: Any, paths: dict[int, str], dtypes: dict[int, str]) -> Probe:
         path = paths.get(id(variable), variable.name)
         return self.place(WEIGHT_GRADIENT, path, 0, "", dtypes.get(id(variable), ""))
 
-    def _probed_gradient(self, gradient: Any, index: int) -> Any:
+    def _probed_gradient(self, gradient: Any, probe: Probe) -> Any:
         if gradient is None or not gradient.dtype.is_floating:
             return gradient
+        index = self._new_count(probe)
         if isinstance(gradient, tf.IndexedSlices):
             rows = _watch(gradient.values, self._number, index)
             return tf.IndexedSlices(rows, gradient.indices, gradient.dense_shape)

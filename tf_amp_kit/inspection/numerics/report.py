@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tf_amp_kit.formats import is_half
 from tf_amp_kit.inspection.numerics.exponents import Judgement
+from tf_amp_kit.inspection.numerics.noise import are_idle
 from tf_amp_kit.inspection.numerics.scales import ScaleAdvice
 from tf_amp_kit.inspection.numerics.statistics import TensorStatistics
-from tf_amp_kit.tables import percent, render_table, wrapped
+from tf_amp_kit.tables import percent, render_table, some, wrapped
 
 __all__ = ["NumericsReport", "TensorNumerics"]
 
@@ -70,6 +72,11 @@ class TensorNumerics:
         return self.judgement.subnormal_fraction
 
     @property
+    def num_nonfinite(self) -> int:
+        """Elements that are NaN or infinite."""
+        return self.statistics.num_nan + self.statistics.num_infinite
+
+    @property
     def headroom(self) -> float:
         """Powers of two to the largest finite value; negative where it is exceeded."""
         return self.judgement.headroom
@@ -121,8 +128,32 @@ class NumericsReport:
     notes: tuple[str, ...] = ()
 
     def worst(self) -> list[TensorNumerics]:
-        """Returns the tensors, those that lose most first: by overflow, then by underflow."""
-        return sorted(self.tensors, key=_badness, reverse=True)
+        """Returns the tensors, those that lose most first: by overflow, then by underflow.
+
+        Gradients that are `idle`, and what pinned layers hold, come last.
+        """
+        last = {id(one) for one in self.tensors} - {id(one) for one in self._judged()}
+        return sorted(
+            self.tensors, key=lambda one: (id(one) not in last, *_badness(one)), reverse=True
+        )
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Weights whose gradient is zero but for rounding, in order."""
+        gradients = self.of_kind("weight_gradient")
+        flags = are_idle([one.statistics for one in gradients])
+        return tuple(one.path for one, is_idle in zip(gradients, flags, strict=True) if is_idle)
+
+    def _judged(self) -> list[TensorNumerics]:
+        """Returns what is, or would be, in half, and not only noise."""
+        idle = set(self.idle)
+        is_any_half = any(is_half(one.dtype) for one in self.tensors)
+        return [
+            one
+            for one in self.tensors
+            if not (one.kind == "weight_gradient" and one.path in idle)
+            and not (is_any_half and one.dtype and not is_half(one.dtype))
+        ]
 
     def of_kind(self, kind: str) -> list[TensorNumerics]:
         """Returns the tensors of one kind, in order."""
@@ -180,12 +211,16 @@ class NumericsReport:
         )
 
     def _summary(self) -> Iterable[str]:
-        over = sum(one.judgement.num_overflow > 0 for one in self.tensors)
-        under = sum(one.judgement.num_underflow > 0 for one in self.tensors)
-        yield f"{over} of {len(self.tensors)} tensors overflow, in {under} something becomes zero."
+        judged = self._judged()
+        over = sum(one.judgement.num_overflow > 0 for one in judged)
+        under = sum(one.judgement.num_underflow > 0 for one in judged)
+        yield f"{over} of {len(judged)} tensors overflow, in {under} something becomes zero."
+        if self.idle:
+            yield f"The gradients of {some(self.idle)} are zero but for rounding."
         advice = self.scale
         if advice.lowest is None or advice.highest is None:
-            yield "There are no gradients to scale."
+            bad = any(one.num_nonfinite for one in self.tensors if "gradient" in one.kind)
+            yield "No gradient is finite." if bad else "There are no gradients to scale."
             return
         lost = (
             f"{percent(advice.underflow_fraction)} of the gradients' elements become zero there, "
@@ -194,6 +229,8 @@ class NumericsReport:
         if advice.serves_both_ends:
             bounds = f"from {advice.lowest:g} to {advice.highest:g}"
             yield f"Loss scales {bounds} lose nothing; start from {advice.recommended:g}: {lost}."
+            if advice.recommended > advice.highest:
+                yield f"At {advice.recommended:g}, the lowest scale there is, gradients overflow."
         else:
             yield (
                 f"No loss scale serves both ends: it takes {advice.lowest:g} for nothing to become "
@@ -205,7 +242,7 @@ class NumericsReport:
 def _badness(one: TensorNumerics) -> tuple[float, ...]:
     headroom = -one.headroom if math.isfinite(one.headroom) else -math.inf
     return (
-        one.statistics.num_nan + one.statistics.num_infinite,
+        one.num_nonfinite,
         one.overflow_fraction,
         one.underflow_fraction,
         one.subnormal_fraction,
@@ -217,7 +254,7 @@ def _cells(one: TensorNumerics) -> Sequence[str]:
     kind = one.kind.replace("_", " ")
     if not one.statistics.num_elements:
         return (one.name, kind, "-", "-", "-", "-", "-")
-    bad = one.statistics.num_nan + one.statistics.num_infinite
+    bad = one.num_nonfinite
     largest = f"{one.statistics.largest:.4g}" if one.statistics.num_nonzero else "0"
     return (
         one.name,

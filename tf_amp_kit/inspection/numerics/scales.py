@@ -17,6 +17,9 @@ __all__ = ["ScaleAdvice", "advise_scale"]
 # largest finite value leave room for eight times as much.
 _HEADROOM: Final = 3
 
+# Where something is lost in any case, this share of the elements is no loss.
+_FEW: Final = 1e-4
+
 # Beyond what any float32 gradient and any scale can need.
 _MAX_SHIFT: Final = 300
 
@@ -30,10 +33,12 @@ class ScaleAdvice:
     Attributes:
         recommended: The scale to start from: within the range that loses nothing, if
             there is one, with room for gradients of eight times the size if that
-            goes; never outside the default bounds of `make_loss_scale_optimizer`.
+            goes, or at the cost of 1 of 10,000 elements; never outside the default
+            bounds of `make_loss_scale_optimizer`.
         lowest: The smallest scale at which no non-zero element becomes zero; None
             if there is no gradient.
-        highest: The largest scale at which no element overflows; None likewise.
+        highest: The largest scale at which no element overflows; None likewise. Where
+            elements are infinite at the measured scale, at most half of that.
         underflow_fraction: The share of non-zero elements that become zero at the
             recommended scale, 0 to 1.
         unscaled_underflow_fraction: The same without scaling: at scale 1, or below 2 if
@@ -86,8 +91,13 @@ def advise_scale(
     largest = max(one.largest for one in known)
     lowest = _first(lambda shift: not _vanishes(smallest, shift, precision))
     highest = _first(lambda shift: _overflows(largest, shift, precision)) - 1
+    if any(one.num_infinite for one in gradients):
+        highest = min(highest, -1)  # how much lower it has to be, nobody knows
     roomy = math.floor(math.log2(format_of(precision).largest / largest)) - _HEADROOM
+    roomy = min(roomy, highest)
     shift = min(max(roomy, lowest), highest)
+    if lowest > highest and _underflow_fraction(known, precision, roomy) <= _FEW:
+        shift = roomy  # a few elements more do not pay for a step that is skipped
     unscaled = -math.floor(math.log2(measured_at))
     # Whole powers of two away from the measured scale, and within the bounds.
     limits = [math.log2(bound / measured_at) for bound in ScaleSettings().bounds]
