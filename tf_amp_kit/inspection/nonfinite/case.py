@@ -152,7 +152,7 @@ class Case:
 
     @cached_property
     def _twin_checker(self) -> StepChecker | None:
-        return None if self._twin is None else StepChecker(self._twin, is_twin=True)
+        return None if self._twin is None else StepChecker(self._twin)
 
     @cached_property
     def _constants(self) -> Constants | None:

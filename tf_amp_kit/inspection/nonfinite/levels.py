@@ -50,11 +50,9 @@ class StepChecker:
 
     Args:
         step: The traced step.
-        is_twin: Whether it stands for a float32 model: then what half-precision
-            variables make of their gradients is no part of it.
     """
 
-    def __init__(self, step: StepTrace, *, is_twin: bool = False) -> None:
+    def __init__(self, step: StepTrace) -> None:
         self.step = step
         self.runner = StepRunner(step)
         self.operations = operations_of(step, self.runner.graph)
@@ -65,8 +63,6 @@ class StepChecker:
         self.ends = [key for key in ends if is_checked(step.reader.symbolic[key])]
         outputs = step.trace.outputs.items()
         self.outputs = {key for name, key in outputs if not name.startswith("@")}
-        if is_twin:
-            self.ends = [step.trace.before_casts(key) for key in self.ends]
 
     def bad_ends(self, batch: Batch, loss_scale: float) -> Mapping[int, Health]:
         """Runs the step, and checks what it leaves behind: a loss, gradients, outputs, state."""
