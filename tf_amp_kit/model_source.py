@@ -2,7 +2,8 @@
 
 A `.keras` file is opened in safe mode, so that it cannot run code of its own. A
 builder, `package.module:builder`, is imported and not called: who looks at the
-model calls it, because what fails while building is worth a finding.
+model calls it, because what fails while building is worth a finding. Data are what
+a function, `package.module:data`, returns.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from types import ModuleType
 from typing import Any, Final
 
 import keras
+import tensorflow as tf
 
-from tf_amp_kit.errors import LoadError
+from tf_amp_kit.errors import LoadError, ModelError
 from tf_amp_kit.precision.conversion.loading import load_model
 
-__all__ = ["current_directory_importable", "load_source"]
+__all__ = ["compiled_model", "current_directory_importable", "load_data", "load_source"]
 
 _FORMS: Final = "Expected a .keras file or package.module:builder."
+_DATA_FORM: Final = "Expected package.module:data."
+_DATA: Final = "`(x, y)`, `(x, y, sample_weight)`, a dataset, or `(train, validation)` of these"
 _BUILDER_WAY: Final = (
     "If you trust the file, name a function that {what} and returns "
     "keras.saving.load_model({path!r}{argument}): package.module:builder."
@@ -57,7 +61,100 @@ def load_source(name: str) -> keras.Model | Callable[[], Any]:
     if ":" not in name:
         what = "not a .keras file" if os.path.exists(name) else "neither a file nor a builder"
         raise LoadError(f"This is {what}. {_FORMS} Received: {name!r}.")
-    return _import_builder(name)
+    return _import_function(name, "builder", "a model", _FORMS)
+
+
+def compiled_model(source: keras.Model | Callable[[], Any]) -> keras.Model:
+    """Calls a builder, and sees to it that there is a compiled model.
+
+    Args:
+        source: What `load_source` returned.
+
+    Returns:
+        The model.
+
+    Raises:
+        LoadError: If the builder returns something else.
+        ModelError: If the model is not compiled.
+        Exception: Whatever the builder raises by itself.
+
+    Example:
+
+    >>> model = keras.Sequential([keras.layers.Dense(1)])
+    >>> model.compile(loss="mse")
+    >>> compiled_model(lambda: model) is model
+    True
+    """
+    is_file = isinstance(source, keras.Model)
+    model = source if isinstance(source, keras.Model) else source()
+    origin = "the file" if is_file else f"{getattr(source, '__name__', source)}()"
+    if not isinstance(model, keras.Model):
+        raise LoadError(
+            "The builder does not return a model. Expected a keras.Model. "
+            f"Received: {origin} returned {type(model).__name__}."
+        )
+    if not model.compiled:
+        way = "Save it compiled, or name a builder that compiles it: package.module:builder."
+        raise ModelError(
+            "The model has no loss. Expected a compiled model. "
+            f"Received: {type(model).__name__} named {model.name!r} of {origin}. "
+            f"{way if is_file else 'Call its compile() in the builder.'}"
+        )
+    return model
+
+
+def load_data(name: str) -> Any:
+    """Imports a function and calls it for data to train on.
+
+    Args:
+        name: `package.module:data`, a function without arguments. It returns
+            `(x, y)` or `(x, y, sample_weight)`, a `tf.data.Dataset` or a Keras
+            `PyDataset`; or a tuple of two of these, for training and validation. So
+            where inputs and targets both are several, they are lists or
+            dictionaries: two tuples would be taken for the latter.
+
+    Returns:
+        The data, those for training if there are both.
+
+    Raises:
+        LoadError: If there is no such module or function, or if it returns nothing, or
+            a dataset beside something else.
+        Exception: Whatever the module or the function raises by itself.
+
+    Example:
+
+    >>> load_data("keras.datasets.mnist:load")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tf_amp_kit.errors.LoadError: The module 'keras.datasets.mnist' has no load. ...
+    """
+    if ":" not in name:
+        raise LoadError(f"This names no function. {_DATA_FORM} Received: {name!r}.")
+    function = _import_function(name, "function for data", _DATA, _DATA_FORM)
+    data = function()
+    if data is None:
+        raise LoadError(
+            f"The function returns no data. Expected {_DATA}. Received: {name!r} returned None."
+        )
+    return _training_part(data, name)
+
+
+def _training_part(data: Any, name: str) -> Any:
+    datasets = tf.data.Dataset | keras.utils.PyDataset
+    if not isinstance(data, tuple):
+        return data
+    if len(data) == 2:
+        train, validation = data
+        is_whole = isinstance(train, tuple | datasets) and isinstance(validation, tuple | datasets)
+        if is_whole or (isinstance(train, datasets) and validation is None):
+            return train
+    if any(isinstance(part, datasets) for part in data):
+        kinds = ", ".join(type(part).__name__ for part in data)
+        raise LoadError(
+            "The function returns a dataset beside something else: a dataset holds its targets "
+            f"itself. Expected {_DATA}. Received: {name!r} returned ({kinds})."
+        )
+    return data
 
 
 @contextlib.contextmanager
@@ -114,28 +211,29 @@ def _why_not_loaded(path: Path, message: str) -> str:
     return f"The file cannot be opened: {reason}. Received: {str(path)!r}. Save or copy it again."
 
 
-def _import_builder(name: str) -> Callable[[], Any]:
+def _import_function(name: str, what: str, result: str, forms: str) -> Callable[[], Any]:
+    """Imports a function without arguments; the other arguments are words for errors."""
     module_name, _, attribute = name.partition(":")
-    module = _import_module(module_name, name)
-    builder: Any = module
+    module = _import_module(module_name, name, forms)
+    function: Any = module
     for part in attribute.split("."):
-        builder = getattr(builder, part, None)
-        if builder is None:
+        function = getattr(function, part, None)
+        if function is None:
             raise LoadError(
                 f"The module {module_name!r} has no {attribute or 'name after the colon'}. "
-                f"{_FORMS} Received: {name!r}."
+                f"{forms} Received: {name!r}."
             )
-    if not inspect.isroutine(builder) or not _takes_no_arguments(builder):
+    if not inspect.isroutine(function) or not _takes_no_arguments(function):
         raise LoadError(
-            "This is no builder. Expected a function that takes no arguments and returns a "
-            f"model. Received: {name!r}, {_described(builder)}."
+            f"This is no {what}. Expected a function that takes no arguments and returns "
+            f"{result}. Received: {name!r}, {_described(function)}."
         )
-    return builder
+    return function
 
 
-def _import_module(module_name: str, name: str) -> ModuleType:
+def _import_module(module_name: str, name: str, forms: str) -> ModuleType:
     if not all(part.isidentifier() for part in module_name.split(".")):
-        raise LoadError(f"This is no module's name. {_FORMS} Received: {name!r}.")
+        raise LoadError(f"This is no module's name. {forms} Received: {name!r}.")
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -143,14 +241,14 @@ def _import_module(module_name: str, name: str) -> ModuleType:
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise LoadError(
                 f"There is no module {error.name!r} in {os.getcwd()!r} or installed. "
-                f"{_FORMS} Received: {name!r}."
+                f"{forms} Received: {name!r}."
             ) from None
         raise
 
 
-def _takes_no_arguments(builder: Callable[..., Any]) -> bool:
+def _takes_no_arguments(function: Callable[..., Any]) -> bool:
     try:
-        inspect.signature(builder).bind()
+        inspect.signature(function).bind()
     except TypeError:
         return False
     except ValueError:  # some builtins do not tell

@@ -65,6 +65,7 @@ from tf_amp_kit._keras.saving import (
 )
 from tf_amp_kit._keras.sharing import sharing_revived
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
+from tf_amp_kit._keras.watching import handed_on
 from tf_amp_kit._keras.wrapping import (
     cast_with_mask,
     copy_mask,
@@ -97,6 +98,7 @@ __all__ = [
     "graph_function",
     "graph_optimizer_off",
     "half_layers_compute_in",
+    "handed_on",
     "handles_of",
     "has_own_compile",
     "inputs_structure",

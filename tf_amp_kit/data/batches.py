@@ -181,4 +181,6 @@ def _part(leaf: Any, start: int, end: int) -> Any:
 def _converted(spec: Any, value: Any) -> Any:
     if tf.is_tensor(value):
         return value if value.dtype == spec.dtype else tf.cast(value, spec.dtype)
-    return tf.convert_to_tensor(np.asarray(value), spec.dtype)
+    # What float32 cannot hold becomes infinite, and is told as such where it is looked at.
+    with np.errstate(over="ignore"):
+        return tf.convert_to_tensor(np.asarray(value), spec.dtype)

@@ -53,8 +53,8 @@ def find_nonfinite(
         batch_size: How many samples of arrays are a batch; None for all of them.
         save_to: Where to save the bad batch, as an `.npz` file with keys such as
             `x/0`, `y/0`, `sample_weight/0`.
-        verbose: 1 prints the report, and a progress bar for more than one batch; 0 is
-            silent.
+        verbose: 1 prints the report, and a progress bar for more than one batch; 2
+            prints the bar only; 0 is silent.
 
     Returns:
         A `NonFiniteReport`, whose `origin` is None if every batch was clean.
@@ -88,7 +88,7 @@ def find_nonfinite(
     case = Case(model, batch_specs(data), loss)
     with case.series():
         report = _search(case, data, batch_size, scale, save_to, verbose)
-    if verbose:
+    if verbose == 1:
         print(report)
     return report
 
@@ -103,7 +103,7 @@ def _search(
         case = case.for_batch(batch)
         diagnosis = case.diagnose(batch, scale)
         if bar is not None:
-            bar.update(count, finalize=diagnosis is not None)
+            bar.update(count, finalize=diagnosis is not None or count == expected)
         if diagnosis is not None:
             saved_to = None if save_to is None else save_batch(batch, save_to)
             return case.report(diagnosis, batch, scale, count, saved_to)

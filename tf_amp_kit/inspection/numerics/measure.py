@@ -134,9 +134,11 @@ class Measurement:
         self._precision = expected_half(asked, layer_facts(paths))
         self._variables = variable_paths(paths)
         self._probes = Probes(self._precision)
+        self._dtypes = _weight_dtypes(paths)
         names = {id(variable): path for variable, path in self._variables}
         self._observers = Observers(
-            self._probes.on_outputs, lambda pairs: self._probes.on_gradients(pairs, names)
+            self._probes.on_outputs,
+            lambda pairs: self._probes.on_gradients(pairs, names, self._dtypes),
         )
         self._loss = loss
         self._trace(batch_specs(data))
@@ -200,7 +202,8 @@ class Measurement:
         for variable, path in self._variables:
             if id(variable) in weights and is_float(variable.dtype):
                 values = tf.convert_to_tensor(variable.value).numpy()
-                self._probes.add(self._probes.place(WEIGHT, path, 0, "", ""), values)
+                dtype = self._dtypes[id(variable)]
+                self._probes.add(self._probes.place(WEIGHT, path, 0, "", dtype), values)
 
     def _tensors(self) -> Iterator[TensorNumerics]:
         probes = sorted(self._probes.all, key=lambda probe: _ORDER[probe.kind])
@@ -222,11 +225,18 @@ class Measurement:
         )
 
 
+def _weight_dtypes(paths: LayerPaths) -> dict[int, str]:
+    """Tells by variable what the innermost layer that has it computes in."""
+    return {
+        id(one): layer.dtype_policy.compute_dtype for _, layer in paths for one in layer.variables
+    }
+
+
 def _after_everything(step: StepTrace) -> Any:
-    """Makes a tensor that is there when all gradients are: without keeping these."""
+    """Makes a tensor that is there when all results are: without keeping these."""
     symbolic = step.reader.symbolic
-    gradients = [symbolic[key] for key in step.gradients.values() if key is not None]
-    with step.reader.graph.as_default(), tf.control_dependencies(gradients):
+    results = [symbolic[key] for key in step.trace.outputs.values()]
+    with step.reader.graph.as_default(), tf.control_dependencies(results):
         return tf.identity(symbolic[step.loss])
 
 

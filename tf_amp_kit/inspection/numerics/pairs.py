@@ -151,9 +151,17 @@ class GradientComparison:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        lines = [self.table(_NUM_SHOWN)]
-        if len(self.pairs) > _NUM_SHOWN:
-            hidden = len(self.pairs) - _NUM_SHOWN
+        return self.text(_NUM_SHOWN)
+
+    def text(self, max_rows: int | None = None) -> str:
+        """Lays out what is printed: the table, and what it comes to in words.
+
+        Args:
+            max_rows: How many weights to show; None for all.
+        """
+        lines = [self.table(max_rows)]
+        if max_rows is not None and len(self.pairs) > max_rows:
+            hidden = len(self.pairs) - max_rows
             lines.append(f"... and {hidden} more weights: report.table() shows all.")
         if self.idle:
             lines.append(

@@ -7,6 +7,7 @@ waits to be looked at. In the backward pass it counts the gradient that arrives.
 from __future__ import annotations
 
 import itertools
+import threading
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -27,15 +28,43 @@ GRADIENT: Final = "gradient"
 WEIGHT: Final = "weight"
 WEIGHT_GRADIENT: Final = "weight_gradient"
 
+_GRADIENT_TYPE: Final = "TfAmpKitProbed"
+
 _numbers = itertools.count()
+_watches = itertools.count()
 # TensorFlow keeps the functions that graphs call for ever: they must hold nothing.
 _open: WeakValueDictionary[int, Probes] = WeakValueDictionary()
 
 
-def _count(number: Any, index: Any, values: Any) -> None:
+def _count(number: Any, index: Any, watch: Any, values: Any) -> Any:
     probes = _open.get(int(number))
     if probes is not None:
         probes.add(int(index), values)
+    return watch
+
+
+def _watch(value: Any, number: int, index: int) -> Any:
+    """Hands a tensor on when it has been counted.
+
+    Not stateful: what nothing depends on is not computed in training either, such as
+    the step that Keras's loops make beforehand. The third number keeps TensorFlow from
+    taking two looks at one tensor for one.
+    """
+    wide = tf.cast(value, tf.float32) if is_half(value.dtype.name) else value
+    inputs = [number, index, next(_watches), wide]
+    # Something has to be returned: of a function without results there is no operation
+    # to wait for.
+    counted = tf.numpy_function(_count, inputs, tf.int32, stateful=False)
+    with tf.control_dependencies([counted]):
+        return tf.identity(value)
+
+
+def _watch_gradient(op: Any, gradient: Any, *_: Any) -> tuple[Any, None, None]:
+    number, index = (int(tf.get_static_value(one)) for one in op.inputs[1:])
+    return _watch(gradient, number, index), None, None
+
+
+tf.RegisterGradient(_GRADIENT_TYPE)(_watch_gradient)
 
 
 @dataclass
@@ -44,6 +73,13 @@ class Count:
 
     counter: StatisticsCounter
     is_begun: bool = False
+    _lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, values: Any) -> None:
+        """Counts values: of a layer that is called twice, two threads may come at once."""
+        with self._lock:
+            self.counter.add(values)
+            self.is_begun = True
 
 
 @dataclass
@@ -100,18 +136,18 @@ class Probes:
         probed = [self._probed(call, position, leaf) for position, leaf in enumerate(leaves)]
         return tf.nest.pack_sequence_as(call.outputs, probed)
 
-    def on_gradients(self, gradients: list[tuple[Any, Any]], paths: dict[int, str]) -> Any:
+    def on_gradients(
+        self, gradients: list[tuple[Any, Any]], paths: dict[int, str], dtypes: dict[int, str]
+    ) -> Any:
         """Probes the gradients of weights, of sparse ones the rows that they hold."""
         return [
-            (variable, self._probed_gradient(gradient, paths.get(id(variable), variable.name)))
+            (variable, self._probed_gradient(gradient, self._weight_place(variable, paths, dtypes)))
             for variable, gradient in gradients
         ]
 
     def add(self, index: int, values: Any) -> None:
         """Counts values that are at hand."""
-        count = self.all[index].count
-        count.counter.add(values)
-        count.is_begun = True
+        self.all[index].count.add(values)
 
     def _probed(self, call: OpenCall, position: int, value: Any) -> Any:
         if not isinstance(value, tf.Tensor) or not value.dtype.is_floating:
@@ -119,10 +155,11 @@ class Probes:
         if id(value) in self._counted:
             self._share(call, position, value)
             return value
-        kind, dtype = type(call.layer).__name__, call.layer.compute_dtype
+        kind, dtype = type(call.layer).__name__, call.layer.dtype_policy.compute_dtype
         output = self.place(OUTPUT, call.path, position, kind, dtype)
         gradient = self.place(GRADIENT, call.path, position, kind, dtype)
-        probed = _keras.copy_mask(value, self._with_gradient(self._watch(value, output), gradient))
+        watched = _watch(value, self._number, output)
+        probed = _keras.copy_mask(value, self._with_gradient(watched, gradient))
         self._counted[id(probed)] = (probed, output, gradient)
         return probed
 
@@ -134,27 +171,27 @@ class Probes:
             return
         for kind, index in zip((OUTPUT, GRADIENT), counted, strict=True):
             if (kind, call.path, position) not in self._by_place:
-                layer_class, dtype = type(call.layer).__name__, call.layer.compute_dtype
+                layer_class, dtype = (
+                    type(call.layer).__name__,
+                    call.layer.dtype_policy.compute_dtype,
+                )
                 shared = self.place(kind, call.path, position, layer_class, dtype)
                 self.all[shared].count = self.all[index].count
 
     def _with_gradient(self, value: Any, index: int) -> Any:
-        def hand_on(tensor: Any) -> Any:
-            return tf.identity(tensor), lambda gradient: self._watch(gradient, index)
+        number = self._number
+        return _keras.handed_on(
+            value, (number, index), _GRADIENT_TYPE, lambda one: _watch(one, number, index)
+        )
 
-        return tf.custom_gradient(hand_on)(value)
+    def _weight_place(self, variable: Any, paths: dict[int, str], dtypes: dict[int, str]) -> int:
+        path = paths.get(id(variable), variable.name)
+        return self.place(WEIGHT_GRADIENT, path, 0, "", dtypes.get(id(variable), ""))
 
-    def _probed_gradient(self, gradient: Any, path: str) -> Any:
-        index = self.place(WEIGHT_GRADIENT, path, 0, "", "")
+    def _probed_gradient(self, gradient: Any, index: int) -> Any:
         if gradient is None or not gradient.dtype.is_floating:
             return gradient
         if isinstance(gradient, tf.IndexedSlices):
-            rows = self._watch(gradient.values, index)
+            rows = _watch(gradient.values, self._number, index)
             return tf.IndexedSlices(rows, gradient.indices, gradient.dense_shape)
-        return self._watch(gradient, index)
-
-    def _watch(self, value: Any, index: int) -> Any:
-        wide = tf.cast(value, tf.float32) if is_half(value.dtype.name) else value
-        counted = tf.numpy_function(_count, [self._number, index, wide], [])
-        with tf.control_dependencies([counted]):
-            return tf.identity(value)
+        return _watch(gradient, self._number, index)

@@ -32,7 +32,7 @@ class TensorNumerics:
         path: The layer's path; of a weight its own; of an input `@input/<key>`.
         position: The position among several tensors of one path.
         layer_class: The layer's class name; empty for inputs and weights.
-        dtype: What its layer computes in; empty for inputs and weights.
+        dtype: What its layer computes in, or the layer of the weight; empty for inputs.
         statistics: The float32 values; gradients are multiplied by the loss scale.
         judgement: What the half format makes of them.
     """
@@ -157,9 +157,17 @@ class NumericsReport:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        lines = [self.table(_NUM_SHOWN)]
-        if len(self.tensors) > _NUM_SHOWN:
-            hidden = len(self.tensors) - _NUM_SHOWN
+        return self.text(_NUM_SHOWN)
+
+    def text(self, max_rows: int | None = None) -> str:
+        """Lays out what is printed: the table, and what it comes to in words.
+
+        Args:
+            max_rows: How many tensors to show; None for all.
+        """
+        lines = [self.table(max_rows)]
+        if max_rows is not None and len(self.tensors) > max_rows:
+            hidden = len(self.tensors) - max_rows
             lines.append(f"... and {hidden} more tensors: report.table() shows all.")
         lines += ["", *map(wrapped, self._summary())]
         return "\n".join([*lines, *(wrapped(f"Note: {note}") for note in self.notes)])
