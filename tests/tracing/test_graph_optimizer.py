@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
@@ -25,12 +24,6 @@ def test_it_is_off_inside_and_on_again_behind():
     assert [*states, is_off()] == [False, True, False]
 
 
-def test_it_is_on_again_after_an_error():
-    with pytest.raises(KeyError), graph_optimizer_off():
-        raise KeyError
-    assert not is_off()
-
-
 def test_the_options_of_the_process_stay_as_they_are():
     before = tf.config.optimizer.get_experimental_options()
     with graph_optimizer_off():
@@ -46,30 +39,20 @@ def test_other_threads_keep_it_on():
     assert seen == [False]
 
 
-def test_scopes_of_two_threads_may_overlap():
-    first_in, second_in, first_out = (threading.Event() for _ in range(3))
+def test_a_thread_that_called_functions_before_is_switched_too():
+    function = tf.function(lambda x: x + 1)
     seen = []
 
-    def first():
+    def look():
+        function(tf.constant(1.0))  # TensorFlow keeps a thread's options from its first call on
         with graph_optimizer_off():
-            first_in.set()
-            second_in.wait(10)
-        first_out.set()
-
-    def second():
-        first_in.wait(10)
-        with graph_optimizer_off():
-            second_in.set()
-            first_out.wait(10)
             seen.append(is_off())
-        seen.append(is_off())
 
-    threads = [threading.Thread(target=target) for target in (first, second)]
-    for thread in threads:
+    with graph_optimizer_off():
+        thread = threading.Thread(target=look)
         thread.start()
-    for thread in threads:
         thread.join()
-    assert (seen, is_off()) == ([True, False], False)
+    assert seen == [True]
 
 
 def test_functions_run_the_same():
