@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tests.distributed import cases, mirrored_models, mirrored_optimizers, mirrored_steps
+from tests.distributed import (
+    cases,
+    mirrored_inspection,
+    mirrored_models,
+    mirrored_optimizers,
+    mirrored_steps,
+)
 
 NUM_DEVICES = 4
 
@@ -13,4 +19,9 @@ if __name__ == "__main__":
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * NUM_DEVICES,
     )
-    cases.main(mirrored_steps.CASES | mirrored_optimizers.CASES | mirrored_models.CASES)
+    cases.main(
+        mirrored_steps.CASES
+        | mirrored_optimizers.CASES
+        | mirrored_models.CASES
+        | mirrored_inspection.CASES
+    )

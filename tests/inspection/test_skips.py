@@ -1,6 +1,5 @@
 """What AmpMonitor finds out when too many steps in a row are skipped, and what it leaves alone."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -30,11 +29,6 @@ WAYS_TO_RUN = {
 
 # Their squares are infinite in float32, and unlike NaN they can be told apart.
 A, B, C, D = 1e30, 2e30, 3e30, 4e30
-
-needs_find_nonfinite = pytest.mark.skipif(
-    importlib.util.find_spec("tf_amp_kit.inspection.nonfinite") is None,
-    reason="find_nonfinite is not there yet",
-)
 
 
 class Finder:
@@ -677,7 +671,6 @@ def test_replicas_give_their_batch_as_one_and_train_as_ever(options):
     ]
 
 
-@needs_find_nonfinite
 def test_a_nan_in_the_data_is_reported(capsys):
     monitor = watching(verbose=1)
     fit(identity(), [1, BAD, BAD, BAD, 2], monitor)
@@ -685,7 +678,6 @@ def test_a_nan_in_the_data_is_reported(capsys):
     assert str(monitor.nonfinite_report) in capsys.readouterr().out
 
 
-@needs_find_nonfinite
 def test_the_overflow_of_a_layer_is_reported_with_its_path():
     model = identity(layers=[keras.layers.Lambda(tf.exp, name="exponential")])
     monitor = watching(0)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from tf_amp_kit.data import Batch, batches_of
 from tf_amp_kit.tracing.running import StepRunner, run_plainly, values_restored
@@ -230,7 +231,10 @@ def test_values_are_given_back_when_a_block_fails() -> None:
 
 
 def is_off() -> bool:
-    return bool(tf.config.optimizer.get_experimental_options().get(OPTION, False))
+    """Whether functions that this thread calls now are left as they are."""
+    options = context.context().function_call_options
+    config = tf.compat.v1.ConfigProto.FromString(options.config_proto_serialized)
+    return bool(config.graph_options.rewrite_options.disable_meta_optimizer)
 
 
 def test_tensorflow_s_optimizer_is_off_only_during_a_run() -> None:

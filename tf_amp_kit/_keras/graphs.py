@@ -96,6 +96,26 @@ def graph_function(graph: Any, outputs: Sequence[Any]) -> Callable[..., list[Any
     return call
 
 
+@contextlib.contextmanager
+def graph_optimizer_off() -> Iterator[None]:
+    """Runs functions that this thread calls as they are, without optimizing their graphs.
+
+    Uses `context.context().function_call_options`: the public `tf.config.optimizer` is
+    global to all threads, and two that overlap would leave it switched off.
+    """
+    from tensorflow.python.eager import context
+
+    tf_context = context.context()
+    before = tf_context.function_call_options
+    config = tf.compat.v1.ConfigProto.FromString(before.config_proto_serialized)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    tf_context.function_call_options = context.FunctionCallOptions(before.executor_type, config)
+    try:
+        yield
+    finally:
+        tf_context.function_call_options = before
+
+
 _inlining: ContextVar[bool] = ContextVar("inlining", default=False)
 
 
@@ -161,6 +181,32 @@ def eager_operations_seen(callback: Callable[..., None]) -> Iterator[None]:
         yield
     finally:
         op_callbacks.remove_op_callback(callback)
+
+
+@contextlib.contextmanager
+def op_callbacks_off() -> Iterator[None]:
+    """Keeps what watches operations, `tf.debugging.enable_check_numerics` say, away.
+
+    It would put its own operations into our graphs, and raise where we look. Uses
+    `context.op_callbacks`, of this thread: those who watch have no public switch.
+    """
+    from tensorflow.python.eager import context
+
+    callbacks = context.context().op_callbacks
+    before = list(callbacks)
+    callbacks.clear()
+    try:
+        yield
+    finally:
+        callbacks[:] = before
+
+
+def is_in_vectorized_map() -> bool:
+    """Tells whether what is traced is the body of a `vectorized_map`.
+
+    There is no name for that at all, public or private, but the scope of the body.
+    """
+    return "loop_body" in tf.get_current_name_scope().split("/")
 
 
 def is_compiled_by_xla() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from typing import Any, Final, NamedTuple
 
 import keras
@@ -68,16 +69,22 @@ def batches_of(data: Any, batch_size: int | None) -> Iterator[Batch]:
         One `Batch` after the other, float64 values as float32, as in `fit`.
 
     Raises:
-        InputsError: If the data cannot be read, hold no values, or differ in length.
+        InputsError: If the data cannot be read, hold no values or no batch, or differ
+            in length; or if the batch size is no whole number from 1 up.
 
     Example:
 
     >>> [batch.x.shape[0] for batch in batches_of((np.zeros((5, 3)), np.zeros(5)), 2)]
     [2, 2, 1]
     """
+    _check_batch_size(batch_size)
     specs = batch_specs(data)
+    is_empty = True
     for batch in _raw_batches(data, specs, batch_size):
+        is_empty = False
         yield Batch(*_map(_converted, specs, tuple(batch)))
+    if is_empty:
+        raise InputsError("The data hold no batch. Expected at least one.")
 
 
 def count_batches(data: Any, batch_size: int | None) -> int | None:
@@ -95,6 +102,7 @@ def count_batches(data: Any, batch_size: int | None) -> int | None:
     >>> count_batches((np.zeros((5, 3)), np.zeros(5)), 2)
     3
     """
+    _check_batch_size(batch_size)
     if isinstance(data, tf.data.Dataset):
         count = int(data.cardinality())
         return count if count >= 0 else None
@@ -104,6 +112,15 @@ def count_batches(data: Any, batch_size: int | None) -> int | None:
     specs = batch_specs(data)
     _map(lambda _, leaf: lengths.append(int(leaf.shape[0])), specs, _arrays(data, specs))
     return 1 if batch_size is None else max(1, -(-lengths[0] // batch_size))
+
+
+def _check_batch_size(batch_size: Any) -> None:
+    is_whole = isinstance(batch_size, Integral) and not isinstance(batch_size, bool)
+    if batch_size is not None and (not is_whole or batch_size < 1):
+        raise InputsError(
+            "Expected a whole number of samples from 1 up, or None for all of them. "
+            f"Received: batch_size={batch_size!r}."
+        )
 
 
 def _raw_batches(data: Any, specs: Any, batch_size: int | None) -> Iterator[Batch]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,8 +13,6 @@ from tf_amp_kit.data import Batch
 from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["StepRunner", "run_plainly", "values_restored"]
-
-_NO_OPTIMIZER: Final = "disable_meta_optimizer"
 
 
 class StepRunner:
@@ -75,36 +72,8 @@ def run_plainly(compute: Callable[..., list[Any]], values: Sequence[Any]) -> lis
 
     That one takes longer than a run does, and may reorder what is looked at.
     """
-    with _optimizer.off():
+    with _keras.graph_optimizer_off(), _keras.op_callbacks_off():
         return compute(*values)
-
-
-class _OptimizerSwitch:
-    """Turns TensorFlow's graph optimizer off, for as long as some thread wants it off."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._num_users = 0
-        self._before = False
-
-    @contextlib.contextmanager
-    def off(self) -> Iterator[None]:
-        with self._lock:
-            if not self._num_users:
-                options = tf.config.optimizer.get_experimental_options()
-                self._before = options.get(_NO_OPTIMIZER, False)
-                tf.config.optimizer.set_experimental_options({_NO_OPTIMIZER: True})
-            self._num_users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._num_users -= 1
-                if not self._num_users:
-                    tf.config.optimizer.set_experimental_options({_NO_OPTIMIZER: self._before})
-
-
-_optimizer = _OptimizerSwitch()
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_amp_kit import _keras
 from tf_amp_kit.data import batch_specs
 from tf_amp_kit.errors import InputsError, ModelError
-from tf_amp_kit.formats import is_half
+from tf_amp_kit.formats import is_half, width
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import accepts_training, candidate_specs
 from tf_amp_kit.tracing.model_check import check_keras_model
@@ -125,6 +125,7 @@ def trace_step(
     recorder = Recorder(paths, on_outputs=observers.on_outputs)
     with contextlib.ExitStack() as stack:
         stack.enter_context(undisturbed(paths))
+        stack.enter_context(_keras.op_callbacks_off())
         stack.enter_context(_keras.fresh_loss(model, None if is_plain_function(loss) else loss))
         stack.enter_context(_keras.fresh_metrics(model))
         # NumPy warns where a constant overflows: that is a finding, with its line.
@@ -136,14 +137,16 @@ def trace_step(
 
 
 def build_by_step(model: Any, data: Any, loss: Any = None) -> None:
-    """Builds the layers of a model that are not, by tracing a step: weights stay the same.
+    """Builds a model that is not built, by tracing a step: weights stay the same.
 
     Args:
         model: A Keras model.
         data: What `trace_step` takes.
         loss: Likewise.
     """
-    if not all(layer.built for _, layer in LayerPaths(model)):
+    # Some layers of Keras hold others that are never built.
+    models = [layer for _, layer in LayerPaths(model) if isinstance(layer, keras.Model)]
+    if not all(one.built for one in models):
         trace_step(model, data, loss=loss, in_float32=True)
 
 
@@ -196,13 +199,10 @@ class _Step:
                 self._outputs = self._model(x, **training)
                 args = (x, y, self._outputs, sample_weight, loss_scale)
                 self._loss = run(Loss(), self._compute_loss, args, {})
+            # What a gradient runs once more was looked at the first time.
+            self._recorder.on_outputs = None
             variables = self._model.trainable_variables
-            gradients = run(
-                Gradients(),
-                lambda _, *args: tape.gradient(*args),
-                (self._loss, variables),
-                {},
-            )
+            gradients = run(Gradients(), self._compute_gradients, (tape, variables), {})
             self._gradients = list(zip(variables, gradients, strict=True))
             self._metrics = None
             if self._with_metrics and y is not None:
@@ -212,6 +212,10 @@ class _Step:
         if self._observers.on_gradients:
             self._gradients = self._observers.on_gradients(self._gradients)
         return self._loss
+
+    def _compute_gradients(self, _: Phase, tape: Any, variables: Any) -> list[Any]:
+        gradients = tape.gradient(self._loss, variables)
+        return [_before_cast(one) for one in gradients] if self._in_float32 else gradients
 
     def _compute_loss(
         self, _: Phase, x: Any, y: Any, y_pred: Any, sample_weight: Any, loss_scale: Any
@@ -271,6 +275,17 @@ class _Step:
         return StepTrace(
             trace, loss, gradients, specs, reader, tuple(_keras.written_variables(reader.graph))
         )
+
+
+def _before_cast(gradient: Any) -> Any:
+    """Takes back the cast of a gradient to the dtype of a half-precision variable."""
+    if isinstance(gradient, tf.IndexedSlices):
+        values = _before_cast(gradient.values)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    if gradient is None or gradient.op.type != "Cast":
+        return gradient
+    wide = gradient.op.inputs[0]
+    return wide if width(wide.dtype.name) > width(gradient.dtype.name) else gradient
 
 
 def variable_paths(paths: LayerPaths) -> list[tuple[Any, str]]:

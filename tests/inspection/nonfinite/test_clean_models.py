@@ -28,12 +28,15 @@ def results_of(build, precision):
         return run_step(build(), loss_scale_for(precision))
 
 
+# These three test the models of other tests: to be run where one is changed.
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 @each_model
 def test_a_clean_model_gives_finite_results(build, precision):
     assert nonfinite_results(results_of(build, precision)) == []
 
 
+@pytest.mark.slow
 @each_model
 def test_gradients_reach_the_weights_of_a_clean_model(build):
     results = results_of(build, "bfloat16")
@@ -46,6 +49,7 @@ def test_there_are_twenty_clean_models():
     assert len(MODELS) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", HARMLESS)
 def test_a_harmless_infinity_leaves_all_results_finite(layer):
     with amp.amp_scope("float16"):

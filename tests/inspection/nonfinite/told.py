@@ -7,6 +7,7 @@ from typing import Any
 
 import tf_amp_kit as amp
 from tf_amp_kit.inspection.nonfinite.find import find_nonfinite
+from tf_amp_kit.inspection.nonfinite.report import NonFiniteReport
 
 from .planted import Planted
 from .running import loss_scale_for
@@ -22,7 +23,13 @@ def told(planted: Planted) -> str:
 
 def told_of(built: Any, precision: str) -> str:
     """Return the origin of a model's report as one text."""
-    report = find_nonfinite(built.model, built.data, loss_scale=loss_scale_for(precision))
+    return told_by(
+        find_nonfinite(built.model, built.data, loss_scale=loss_scale_for(precision), verbose=0)
+    )
+
+
+def told_by(report: NonFiniteReport) -> str:
+    """Return the origin of a report as one text."""
     origin = report.origin
     if origin is None:
         return NOTHING

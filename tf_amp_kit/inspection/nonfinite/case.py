@@ -152,7 +152,7 @@ class Case:
 
     @cached_property
     def _twin_checker(self) -> StepChecker | None:
-        return None if self._twin is None else StepChecker(self._twin, is_twin=True)
+        return None if self._twin is None else StepChecker(self._twin)
 
     @cached_property
     def _constants(self) -> Constants | None:
@@ -238,7 +238,7 @@ class Case:
     def _note_of_scale(self, found: Found, lasting: Found, scale: float) -> list[str]:
         here = place_of(self.step, found)
         if here == place_of(self.step, lasting):
-            return []
+            return [f"The same happens at loss scale {scale:g}: no lower one helps."]
         where = _where(here, found)
         return [f"At loss scale {scale:g} gradients overflow besides, first in {where}: harmless."]
 

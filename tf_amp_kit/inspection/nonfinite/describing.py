@@ -15,7 +15,7 @@ from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin
 from tf_amp_kit.inspection.nonfinite.search import DATA_TYPES, Found
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.source import Source
-from tf_amp_kit.tracing.step_trace import StepTrace
+from tf_amp_kit.tracing.step_trace import METRICS_PATH, StepTrace
 
 __all__ = ["Describer", "place_of"]
 
@@ -83,10 +83,11 @@ class Describer:
         names = {
             key: name if name.startswith("@") else f"@output/{name}" for key, name in names.items()
         }
+        # What a metric keeps is told by its result.
         writers = {
             op.inputs[1]: self._variable(op.inputs[0])
             for op in self._step.trace.operations
-            if op.type in WRITING_TYPES
+            if op.type in WRITING_TYPES and self._step.phase(op) != METRICS_PATH
         }
         return tuple(names.get(key) or writers.get(key, "") for key in numbers)
 

@@ -50,11 +50,9 @@ class StepChecker:
 
     Args:
         step: The traced step.
-        is_twin: Whether it stands for a float32 model: then what half-precision
-            variables make of their gradients is no part of it.
     """
 
-    def __init__(self, step: StepTrace, *, is_twin: bool = False) -> None:
+    def __init__(self, step: StepTrace) -> None:
         self.step = step
         self.runner = StepRunner(step)
         self.operations = operations_of(step, self.runner.graph)
@@ -65,8 +63,6 @@ class StepChecker:
         self.ends = [key for key in ends if is_checked(step.reader.symbolic[key])]
         outputs = step.trace.outputs.items()
         self.outputs = {key for name, key in outputs if not name.startswith("@")}
-        if is_twin:
-            self.ends = [step.trace.before_casts(key) for key in self.ends]
 
     def bad_ends(self, batch: Batch, loss_scale: float) -> Mapping[int, Health]:
         """Runs the step, and checks what it leaves behind: a loss, gradients, outputs, state."""
@@ -141,6 +137,7 @@ class BodyRunner:
         self.operations = operations_of(step, body)
         self._step = step
         self._body = body
+        self._functions: dict[tuple[int, ...], Any] = {}
         symbolic = step.reader.symbolic
         inner = [op for op in self.operations if op.type != "Placeholder"]
         self._copied = {key: symbolic[key] for op in inner for key in op.outputs}
@@ -164,9 +161,12 @@ class BodyRunner:
 
     def values(self, inputs: Sequence[Any], numbers: Sequence[int]) -> list[Any]:
         """Computes tensors of the body for given inputs."""
-        compute = _keras.graph_function(self._graph, [self._tensors[key] for key in numbers])
+        wanted = tuple(numbers)
+        if wanted not in self._functions:
+            tensors = [self._tensors[key] for key in wanted]
+            self._functions[wanted] = _keras.graph_function(self._graph, tensors)
         with values_restored(self._step.variables):
-            return run_plainly(compute, inputs)
+            return run_plainly(self._functions[wanted], inputs)
 
     def _copy(self, *inputs: Any) -> list[Any]:
         given = {old.name: new for old, new in zip(self._body.inputs, inputs, strict=True)}

@@ -158,10 +158,7 @@ class NonFiniteReport:
             False: "finite there: a matter of precision",
             None: "not known: the model cannot run in float32",
         }
-        lines = [f"Float32:   {verdicts[self.in_float32]}"]
-        if self.loss_scale > 1 and self.origin and self.origin.direction == "backward":
-            lines.append("Scale:     no lower one helps")
-        return lines
+        return [f"Float32:   {verdicts[self.in_float32]}"]
 
 
 def _headline(origin: NonFiniteOrigin) -> str:

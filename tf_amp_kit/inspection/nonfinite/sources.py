@@ -33,6 +33,8 @@ class Sources:
         self._bodies = Bodies(step)
         # With the level, whose id is only its own while it lives.
         self._runs: dict[tuple[int, int], tuple[Level, list[BodyRun]]] = {}
+        self._levels: dict[int, tuple[Level, _Sources]] = {}
+        self._found: dict[tuple[int, int, int], Sequence[int]] = {}
 
     def reaching(self, level: Level, ends: Collection[int]) -> dict[int, Sequence[int]]:
         """Lists the bad tensors that get to an end, with what each was made of.
@@ -43,7 +45,9 @@ class Sources:
             level: A run of a graph.
             ends: Numbers of tensors that matter.
         """
-        sources = self._of(level)
+        if id(level) not in self._levels:
+            self._levels[id(level)] = level, self._of(level)
+        sources = self._levels[id(level)][1]
         reached: dict[int, Sequence[int]] = {}
         pending = list(ends)
         while pending:
@@ -111,12 +115,13 @@ class Sources:
 
     def _needed(self, level: Level, op: Operation, position: int) -> Sequence[int]:
         """Returns the inputs of a call that one of its outputs was made bad by."""
-        runs = self.runs(op, level)
-        if not runs:
-            return op.inputs
-        _, positions = self.ends(runs, [position])
-        given = inputs_of_body(op)
-        return [given[i] for i in positions]
+        key = (id(level), op.index, position)
+        if key not in self._found:
+            runs = self.runs(op, level)
+            given = inputs_of_body(op)
+            needed = self.ends(runs, [position])[1] if runs else range(len(given))
+            self._found[key] = [given[i] for i in needed]
+        return self._found[key]
 
 
 def _selected(level: Level) -> dict[int, Sequence[int]]:

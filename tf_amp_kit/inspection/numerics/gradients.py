@@ -10,8 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_amp_kit.data import DEFAULT_BATCH_SIZE, Batch, as_data, batches_of
-from tf_amp_kit.errors import InputsError
-from tf_amp_kit.formats import is_half
 from tf_amp_kit.inspection.expected import expected_half
 from tf_amp_kit.inspection.numerics.pairs import GradientComparison, GradientPair, compare_arrays
 from tf_amp_kit.inspection.numerics.patterns import parse_half
@@ -75,7 +73,9 @@ def compare_gradients(
             the global policy's, else what most of the model computes in, else float16.
         loss_scale: What the loss is multiplied by in half precision; gradients are
             divided by it afterwards, in float32. None means the scale that the
-            optimizer is at, and 1 for one that does not scale.
+            optimizer is at, 2**15 for the float16 copy of a compiled float32 model,
+            and 1 where nothing scales; it is halved until the gradients are finite,
+            as dynamic loss scaling does.
         batch_size: How many samples of arrays are the batch; None for all of them.
         verbose: 1 prints the comparison, 0 is silent.
 
@@ -108,61 +108,79 @@ def compare_gradients(
     layers = layer_facts(LayerPaths(model))
     half = expected_half(asked, layers)
     half_model = model if _is_in(half, layers) else convert_model(model, half)
-    loss_scale = checked_loss_scale(model, loss_scale)
-    report = _compare(model, half_model, data, loss, half, loss_scale, batch_size)
+    batch = next(batches_of(data, batch_size))
+    report = _compare(model, half_model, batch, loss, half, loss_scale)
     if verbose:
         print(report)
     return report
 
 
 def _compare(
-    model: Any,
-    half_model: Any,
-    data: Any,
-    loss: Any,
-    half: str,
-    scale: float,
-    batch_size: int | None,
+    model: Any, half_model: Any, batch: Batch, loss: Any, half: str, loss_scale: float | None
 ) -> GradientComparison:
-    batch = next(iter(batches_of(data, batch_size)), None)
-    if batch is None:
-        raise InputsError("The data hold no batch. Expected at least one.")
     observers = Observers(on_gradients=_dense)
-    wide_step = trace_step(model, data, loss=loss, in_float32=True, observers=observers)
+    wide_step = trace_step(model, tuple(batch), loss=loss, in_float32=True, observers=observers)
     random = _random_layers(half_model, wide_step)
-    half_step = _half_step(half_model, data, loss, random)
-    others = _drawing_paths(wide_step) - {LayerPaths(half_model).of(layer) for layer in random}
-    wide, narrow = _gradients(wide_step, batch, 1.0), _gradients(half_step, batch, scale)
-    pairs = tuple(
-        compare_arrays(path, [wide[path]], [narrow[path]], half) for path in wide if path in narrow
-    )
+    half_step = _half_step(half_model, tuple(batch), loss, random)
+    paths = LayerPaths(half_model)
+    others = _drawing_paths(wide_step) - {paths.of(layer) for layer in random}
+    wide = _Gradients(wide_step).at_scale(batch, 1.0)
+    wanted = checked_loss_scale(half_model, loss_scale)
+    gradients = _Gradients(half_step)
+    scale = wanted if loss_scale is not None else gradients.fitting_scale(batch, wanted)
+    narrow = gradients.at_scale(batch, scale)
     return GradientComparison(
         model_name=model.name,
         precision=half,
         loss_scale=scale,
         num_samples=int(tf.nest.flatten(batch.x)[0].shape[0]),
         whole=_whole(wide, narrow, half),
-        pairs=pairs,
-        notes=tuple(_notes(wide_step, others, half_model, half)),
+        pairs=tuple(compare_arrays(one, [wide[one]], [narrow[one]], half) for one in wide),
+        notes=tuple(_notes(wide_step, others, half_model, half, (wanted, scale))),
     )
 
 
+class _Gradients:
+    """Computes the gradients of a traced step.
+
+    Args:
+        step: The traced step.
+    """
+
+    def __init__(self, step: StepTrace) -> None:
+        keys = {path: key for path, key in step.gradients.items() if key is not None}
+        symbolic = step.reader.symbolic
+        self._paths = list(keys)
+        self._compute = (
+            StepRunner(step).function([symbolic[key] for key in keys.values()]) if keys else None
+        )
+
+    def at_scale(self, batch: Batch, scale: float) -> dict[str, Any]:
+        """Returns float32 arrays, divided by the loss scale as an optimizer does."""
+        values = self._compute(batch, scale) if self._compute else []
+        with np.errstate(all="ignore"):
+            return {
+                path: tf.cast(value, tf.float32).numpy() / np.float32(scale)
+                for path, value in zip(self._paths, values, strict=True)
+            }
+
+    def fitting_scale(self, batch: Batch, scale: float) -> float:
+        """Halves a loss scale until the gradients are finite, as dynamic loss scaling does.
+
+        Returns:
+            The scale; the given one if none down to 1 is small enough.
+        """
+        used = scale
+        while used > 1 and not self._are_finite(batch, used):
+            used /= 2
+        return used if self._are_finite(batch, used) else scale
+
+    def _are_finite(self, batch: Batch, scale: float) -> bool:
+        return all(np.isfinite(one).all() for one in self.at_scale(batch, scale).values())
+
+
 def _whole(wide: dict[str, Any], narrow: dict[str, Any], half: str) -> GradientPair:
-    paths = [path for path in wide if path in narrow]
-    return compare_arrays("", [wide[one] for one in paths], [narrow[one] for one in paths], half)
-
-
-def _gradients(step: StepTrace, batch: Batch, scale: float) -> dict[str, Any]:
-    keys = {path: key for path, key in step.gradients.items() if key is not None}
-    if not keys:
-        return {}
-    compute = StepRunner(step).function([step.reader.symbolic[key] for key in keys.values()])
-    values = compute(batch, scale)
-    with np.errstate(all="ignore"):
-        return {
-            path: tf.cast(value, tf.float32).numpy() / np.float32(scale)
-            for path, value in zip(keys, values, strict=True)
-        }
+    return compare_arrays("", list(wide.values()), [narrow[one] for one in wide], half)
 
 
 def _half_step(model: Any, data: Any, loss: Any, random: Collection[Any]) -> StepTrace:
@@ -218,15 +236,22 @@ def _drawing_paths(step: StepTrace) -> set[str]:
     return {host.path for host in hosts if host is not None}
 
 
-def _notes(step: StepTrace, drawing: Collection[str], half_model: Any, half: str) -> list[str]:
+def _notes(
+    step: StepTrace,
+    drawing: Collection[str],
+    half_model: Any,
+    half: str,
+    scales: tuple[float, float],
+) -> list[str]:
     notes = []
+    wanted, used = scales
+    if used != wanted:
+        notes.append(
+            f"At loss scale {wanted:g} there was NaN or Inf: the scale was halved down to "
+            f"{used:g}, as dynamic loss scaling does by skipping steps."
+        )
     if not _is_in(half, layer_facts(LayerPaths(half_model))):
         notes.append(f"No layer with weights computes in {half}: little is compared.")
-    kept = [v.path for v in half_model.trainable_variables if is_half(v.dtype)]
-    if kept:
-        notes.append(
-            f"{some(kept)} are kept in half precision: their float32 gradients are rounded to it."
-        )
     if drawing:
         notes.append(
             f"{some(sorted(drawing))} draw random numbers that differ between the precisions, "

@@ -36,6 +36,7 @@ from tf_amp_kit.inspection.numerics.probes import (
 from tf_amp_kit.inspection.numerics.report import NumericsReport, TensorNumerics
 from tf_amp_kit.inspection.numerics.scales import advise_scale
 from tf_amp_kit.inspection.readings import checked_loss_scale
+from tf_amp_kit.precision.loss_scaling.settings import ScaleSettings
 from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
@@ -157,6 +158,7 @@ class Measurement:
             self._model, specs, loss=self._loss, in_float32=True, observers=self._observers
         )
         self._specs = specs
+        self._step = step
         self._input_names = [name for name in step.input_names if name.startswith("@input")]
         self._runner = StepRunner(step)
         self._compute = self._runner.function([_after_everything(step)])
@@ -215,12 +217,30 @@ class Measurement:
                 f"Loss scale {self._loss_scale:g} may be the reason, as only gradients do: "
                 "measure at a smaller one."
             )
-        narrow = [path for one, path in self._variables if one.trainable and is_half(one.dtype)]
-        if narrow:
+        still_half = self._still_half()
+        if still_half:
             yield (
-                f"{some(narrow)} are kept in half precision: their gradients are rounded to it "
-                "before they can be counted."
+                f"{some(still_half)} kept something in half precision in the float32 run: a dtype "
+                "in the code, or a constant made when the layer was built."
             )
+        if self._probes.uncounted:
+            yield f"{some(sorted(self._probes.uncounted))} ran in a vectorized_map, uncounted."
+        if self._precision == "float16" and self._loss_scale == 1:
+            yield (
+                "Gradients are not scaled here. Training in float16 begins at a loss scale of "
+                f"{ScaleSettings().initial_scale:g}: pass loss_scale= to see them there."
+            )
+
+    def _still_half(self) -> list[str]:
+        trace = self._step.trace
+        hosts = (
+            trace.host(op)
+            for op in trace.live
+            if not self._step.phase(op)
+            and op.type not in ("Placeholder", "ReadVariableOp")
+            and any(is_half(trace.tensors[key].dtype) for key in op.outputs)
+        )
+        return list(dict.fromkeys(host.path or "(model)" for host in hosts if host is not None))
 
     def _is_half(self, one: TensorNumerics) -> bool:
         """Tells whether a gradient is, or would be, in half precision: pinned ones are not."""
