@@ -201,14 +201,6 @@ def op_callbacks_off() -> Iterator[None]:
         callbacks[:] = before
 
 
-def is_in_vectorized_map() -> bool:
-    """Tells whether what is traced is the body of a `vectorized_map`.
-
-    There is no name for that at all, public or private, but the scope of the body.
-    """
-    return "loop_body" in tf.get_current_name_scope().split("/")
-
-
 def is_compiled_by_xla() -> bool:
     """Tells, while a function is traced, whether XLA will compile it.
 

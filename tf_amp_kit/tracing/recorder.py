@@ -61,8 +61,7 @@ class Recorder:
             model is still being built: then paths are class names for now.
         continue_in_float32: Whether a call that raises because of half
             precision is made again in float32, so that the rest is seen too.
-        on_outputs: Takes a layer call that returned, and gives what it hands on; may be
-            taken away meanwhile.
+        on_outputs: Takes a layer call that returned, and gives what it hands on.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Recorder:
     ) -> None:
         self.paths = paths
         self.continue_in_float32 = continue_in_float32
-        self.on_outputs = on_outputs
+        self._on_outputs = on_outputs
         self.calls: list[OpenCall] = []
         self.losses: list[SeenLoss] = []
         self.conflicts: list[tuple[Any, conflicts.Clash]] = []
@@ -103,8 +102,8 @@ class Recorder:
                 if not may_retry or any(one is self._hopeless for one in conflicts.chain_of(error)):
                     raise
                 call.outputs = self._run_in_float32(call, error, original)
-            if self.on_outputs is not None and isinstance(operation, keras.layers.Layer):
-                call.outputs = self.on_outputs(call)
+            if self._on_outputs is not None and isinstance(operation, keras.layers.Layer):
+                call.outputs = self._on_outputs(call)
             return self._handed_up(call)
         finally:
             self._leave(call)

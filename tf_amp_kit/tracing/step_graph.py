@@ -199,8 +199,6 @@ class _Step:
                 self._outputs = self._model(x, **training)
                 args = (x, y, self._outputs, sample_weight, loss_scale)
                 self._loss = run(Loss(), self._compute_loss, args, {})
-            # What a gradient runs once more was looked at the first time.
-            self._recorder.on_outputs = None
             variables = self._model.trainable_variables
             gradients = run(Gradients(), self._compute_gradients, (tape, variables), {})
             self._gradients = list(zip(variables, gradients, strict=True))

@@ -277,10 +277,28 @@ def test_a_model_that_does_not_train_has_nothing_to_compare() -> None:
     assert compare(model, X, Y).pairs == ()
 
 
-def test_an_optimizer_that_does_not_scale_means_scale_1() -> None:
+def test_the_copy_of_a_float32_model_is_compared_at_the_scale_that_training_starts_from() -> None:
     model = mlp("float32")
     model.compile("sgd", "mse")
-    assert compare(model, X, Y, loss=None).loss_scale == 1.0
+    assert compare(model, X, Y, loss=None).loss_scale == 2.0**15
+
+
+def test_an_optimizer_that_does_not_scale_means_scale_1() -> None:
+    model = mlp("mixed_bfloat16")
+    model.compile("sgd", "mse")
+    assert compare(model, X, Y, loss=None, precision="bf16").loss_scale == 1.0
+
+
+def test_a_scale_of_nobodys_asking_comes_down_until_the_gradients_are_finite() -> None:
+    # The kernel's gradient is 1000 times the scale: 65 520 / 1000 is above 64.
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    model.compile("sgd", lambda y, p: 1000.0 * p)
+    report = compare_gradients(model, np.ones((1, 1)), np.ones((1, 1)), precision="fp16", verbose=0)
+    assert (report.loss_scale, report.whole.num_nonfinite) == (64.0, 0)
+    assert report.notes == (
+        "At loss scale 32768 there was NaN or Inf: the scale was halved down to 64, as dynamic "
+        "loss scaling does by skipping steps.",
+    )
 
 
 def test_a_model_with_no_layer_in_half_is_noted() -> None:

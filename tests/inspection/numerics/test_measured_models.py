@@ -280,12 +280,32 @@ def test_a_model_that_is_not_built_is_measured_as_a_built_one() -> None:
     assert (first, paths) == (second, ["a/kernel", "a/bias", "b/kernel", "b/bias"])
 
 
-def test_weights_kept_in_half_are_noted() -> None:
-    (note,) = measure(sequential((3,), keras.layers.Dense(1, name="out", dtype="float16")), X).notes
-    assert note == (
-        "'out/kernel', 'out/bias' are kept in half precision: their gradients are rounded to it "
-        "before they can be counted."
+def test_weights_kept_in_half_have_gradients_that_are_not_rounded() -> None:
+    # Their sum over two samples; in float16 it would be zero.
+    x = np.full((2, 3), 1e-9, np.float32)
+    model = sequential((3,), keras.layers.Dense(1, name="out", dtype="float16"))
+    report = measure(model, x, loss=lambda y, p: tf.reduce_sum(p), loss_scale=1.0)
+    gradient = tensor(report, "weight_gradient", "out/kernel").statistics
+    assert gradient.largest == np.float32(2e-9) and gradient.num_zeros == 0
+
+
+def test_what_stays_in_half_in_the_float32_run_is_noted() -> None:
+    class Narrow(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            return tf.cast(tf.cast(x, "float16"), x.dtype)
+
+    report = measure(sequential((3,), Narrow(name="narrow")), X, loss_scale=2.0)
+    assert report.notes == (
+        "'narrow' kept something in half precision in the float32 run: a dtype in the code, or a "
+        "constant made when the layer was built.",
     )
+
+
+@pytest.mark.parametrize(("scale", "count"), [(1.0, 1), (2.0, 0)])
+def test_gradients_without_a_scale_are_noted(scale: float, count: int) -> None:
+    model = sequential((3,), keras.layers.Dense(1, name="out"))
+    notes = measure(model, X, loss_scale=scale).notes
+    assert [note.startswith("Gradients are not scaled here.") for note in notes] == [True] * count
 
 
 def test_a_loss_scale_that_only_gradients_do_not_stand_is_noted() -> None:

@@ -223,8 +223,6 @@ class Measurement:
                 f"{some(still_half)} kept something in half precision in the float32 run: a dtype "
                 "in the code, or a constant made when the layer was built."
             )
-        if self._probes.uncounted:
-            yield f"{some(sorted(self._probes.uncounted))} ran in a vectorized_map, uncounted."
         if self._precision == "float16" and self._loss_scale == 1:
             yield (
                 "Gradients are not scaled here. Training in float16 begins at a loss scale of "

@@ -125,8 +125,6 @@ class Probes:
 
     def __init__(self, precision: str) -> None:
         self.all: list[Probe] = []
-        #: Paths of layers that no probe can be put at.
-        self.uncounted: set[str] = set()
         self._precision = precision
         self._number = next(_numbers)
         self._by_place: dict[tuple[str, str, int], Probe] = {}
@@ -146,10 +144,6 @@ class Probes:
     def on_outputs(self, call: OpenCall) -> Any:
         """Probes what a layer returned."""
         if _keras.is_only_inferring_shapes():
-            return call.outputs
-        if _keras.is_in_vectorized_map():
-            # Each operation there becomes one on all elements, and a probe has no such.
-            self.uncounted.add(call.path)
             return call.outputs
         leaves = tf.nest.flatten(call.outputs)
         # Cells of loops return one tensor as their output and as their state.
