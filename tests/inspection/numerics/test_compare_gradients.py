@@ -277,10 +277,23 @@ def test_a_model_that_does_not_train_has_nothing_to_compare() -> None:
     assert compare(model, X, Y).pairs == ()
 
 
-def test_an_optimizer_that_does_not_scale_means_scale_1() -> None:
+def test_a_model_that_is_not_compiled_means_scale_1() -> None:
+    assert compare(mlp("float32"), X, Y).loss_scale == 1.0
+
+
+def test_a_copy_in_float16_starts_at_the_scale_that_it_would_train_at() -> None:
     model = mlp("float32")
     model.compile("sgd", "mse")
-    assert compare(model, X, Y, loss=None).loss_scale == 1.0
+    assert compare(model, X, Y, loss=None).loss_scale == 2.0**15
+
+
+def test_a_scale_that_nobody_gave_is_halved_until_gradients_are_finite() -> None:
+    # The gradient is 4: 4 * 2^14 is 65536, and 4 * 2^13 fits.
+    model = single()
+    model.compile("sgd", summed)
+    x = np.full((1, 1), 4, np.float32)
+    found = compare(model, x, 0 * x, loss=None)
+    assert (found.loss_scale, found.whole.num_nonfinite) == (2.0**13, 0)
 
 
 def test_a_model_with_no_layer_in_half_is_noted() -> None:
