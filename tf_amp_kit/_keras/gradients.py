@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -33,20 +34,20 @@ def _make_record(original: Any) -> Any:
 
 
 def _make_record_function(original: Any) -> Any:
-    # The names of the arguments are TensorFlow's: some callers use them.
-    def record_operation(
-        op_type: Any,
-        output_tensors: Any,
-        input_tensors: Any,
-        backward_function: Any,
-        forward_function: Any = None,
-    ) -> Any:
-        made = [one for one in tf.nest.flatten(output_tensors) if tf.is_symbolic_tensor(one)]
-        if _remembering.get() and made:
-            backward_function = functools.partial(
-                _call_with_original, made[0].op, backward_function
+    names = inspect.signature(original)
+
+    def record_operation(*args: Any, **kwargs: Any) -> Any:
+        if not _remembering.get():
+            return original(*args, **kwargs)
+        bound = names.bind(*args, **kwargs)
+        outputs = tf.nest.flatten(bound.arguments["output_tensors"])
+        made = [one for one in outputs if tf.is_symbolic_tensor(one)]
+        if made:
+            backward = bound.arguments["backward_function"]
+            bound.arguments["backward_function"] = functools.partial(
+                _call_with_original, made[0].op, backward
             )
-        return original(op_type, output_tensors, input_tensors, backward_function, forward_function)
+        return original(*bound.args, **bound.kwargs)
 
     return record_operation
 

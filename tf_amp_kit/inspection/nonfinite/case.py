@@ -201,7 +201,9 @@ class Case:
 
     def _in_float32(self, found: Found, batch: Batch, scale: float) -> tuple[bool | None, str]:
         """Tells whether float32 goes wrong at the same place, or where else it does."""
-        if not self._is_half or found.operation.type in DATA_TYPES:
+        if found.operation.type in DATA_TYPES:
+            return None, ""  # it was there before: no precision is asked
+        if not self._is_half:
             return True, ""
         checker = self._twin_checker
         if checker is None:
@@ -265,7 +267,8 @@ class Case:
         return [
             path
             for variable, path in self._paths
-            if is_float(variable.dtype) and not np.isfinite(tf.cast(variable, tf.float64)).all()
+            if is_float(variable.dtype)
+            and not bool(tf.reduce_all(tf.math.is_finite(variable.value)))
         ]
 
 

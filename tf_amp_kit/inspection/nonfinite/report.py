@@ -74,8 +74,8 @@ class NonFiniteReport:
         reached: What it reached: outputs by key, `@loss`, `@gradients/<variable>`,
             `@metrics/<name>` and variables of the state.
         in_float32: Whether it is there in float32 as well, and so a bug and no
-            matter of precision; None for a clean run, and where the model cannot run
-            in float32.
+            matter of precision; None for a clean run, for what data and variables
+            hold before the step, and where the model cannot run in float32.
         clean_scale: The largest loss scale, some halvings below the given one, at
             which the batch is clean: dynamic scaling gets there by itself. None if
             there is none.
@@ -158,6 +158,10 @@ class NonFiniteReport:
             False: "finite there: a matter of precision",
             None: "not known: the model cannot run in float32",
         }
+        if self.origin is not None and not self.origin.operation:
+            return []
+        if self.precision == "float32":
+            return ["Float32:   this is float32: a bug, and no matter of precision"]
         return [f"Float32:   {verdicts[self.in_float32]}"]
 
 
