@@ -290,7 +290,9 @@ def test_a_copy_in_float16_starts_at_the_scale_that_it_would_train_at() -> None:
 def test_a_scale_that_nobody_gave_is_halved_until_gradients_are_finite() -> None:
     # The gradient is 4: 4 * 2^14 is 65536, and 4 * 2^13 fits.
     model = single()
-    model.compile(keras.optimizers.LossScaleOptimizer("sgd", initial_scale=2.0**15), summed)
+    model.compile(
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=2.0**15), summed
+    )
     x = np.full((1, 1), 4, np.float32)
     found = compare(model, x, 0 * x, loss=None)
     assert (found.loss_scale, found.whole.num_nonfinite) == (2.0**13, 0)
