@@ -25,6 +25,10 @@ class WrittenVariable:
         """Returns the present value."""
         return tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=self.dtype)
 
+    def is_finite(self) -> bool:
+        """Tells whether there is no NaN and no Inf in it."""
+        return not self.dtype.is_floating or bool(tf.reduce_all(tf.math.is_finite(self.read())))
+
     def assign(self, value: Any) -> None:
         """Writes a value."""
         tf.raw_ops.AssignVariableOp(resource=self._handle, value=value)

@@ -26,6 +26,8 @@ class StepRunner:
         self.step = step
         self.graph = step.reader.graph
         self._moved: list[tuple[Any, Any]] = []
+        #: How many variables the last run left with NaN or Inf.
+        self.num_spoilt = 0
 
     @contextlib.contextmanager
     def series(self) -> Iterator[None]:
@@ -55,6 +57,7 @@ class StepRunner:
                 # Seeds are integers; statistics are left where they were.
                 seeds = [one for one in self.step.variables if not one.dtype.is_floating]
                 self._moved = [(one, one.read()) for one in seeds]
+                self.num_spoilt = sum(not one.is_finite() for one in self.step.variables)
                 return values
 
         return run

@@ -11,19 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-import keras
-import numpy as np
-import tensorflow as tf
-
 from tf_amp_kit.data import Batch, widened_specs
 from tf_amp_kit.formats import is_float, is_half
 from tf_amp_kit.inspection.nonfinite.constants import Constants
 from tf_amp_kit.inspection.nonfinite.describing import Describer, Place, place_of
 from tf_amp_kit.inspection.nonfinite.health import Health
 from tf_amp_kit.inspection.nonfinite.levels import StepChecker, StepLevel
+from tf_amp_kit.inspection.nonfinite.notes import Tally, notes_on, spoilt
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteReport
 from tf_amp_kit.inspection.nonfinite.search import DATA_TYPES, Found, Search
-from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.step_graph import trace_step, variable_paths
 from tf_amp_kit.tracing.step_trace import StepTrace
@@ -68,8 +64,7 @@ class Case:
         self.step = self._trace(in_float32=False)
         self._checker = StepChecker(self.step)
         self._paths = variable_paths(LayerPaths(model))
-        # Batches that were bad in one run, and not in the next.
-        self._num_lost = 0
+        self._tally = Tally()
         self._describer = Describer(self.step, self._paths, lambda: self._constants)
 
     @property
@@ -97,6 +92,9 @@ class Case:
             puts there on purpose.
         """
         found = self._diagnose(self._checker, batch, scale)
+        spoilt_before = sum(not one.is_finite() for one in self.step.variables)
+        if found is None and self._checker.runner.num_spoilt > spoilt_before:
+            self._tally.num_written += 1
         if found is None:
             self._checker.runner.next_batch()
         return found
@@ -123,13 +121,22 @@ class Case:
             reached=tuple(name for name in dict.fromkeys(reached) if name),
             in_float32=in_float32,
             clean_scale=clean_scale,
-            notes=(*notes, *self._notes(origin.path, reached, elsewhere)),
+            notes=(
+                *notes,
+                *notes_on(
+                    self._model,
+                    self._tally,
+                    spoilt_paths=[one for one in spoilt(self._paths) if one != origin.path],
+                    reached=reached,
+                    elsewhere=elsewhere,
+                ),
+            ),
             saved_to=None if saved_to is None else str(saved_to),
         )
 
     def clean_report(self, num_batches: int, scale: float) -> NonFiniteReport:
         """Describes a search that found nothing."""
-        notes = tuple(self._notes("", (), ""))
+        notes = tuple(notes_on(self._model, self._tally, spoilt_paths=spoilt(self._paths)))
         return NonFiniteReport(None, num_batches, self.precision, scale, notes=notes)
 
     def _trace(self, *, in_float32: bool) -> StepTrace:
@@ -187,7 +194,7 @@ class Case:
             if ends:
                 break
         else:
-            self._num_lost += not forward_only
+            self._tally.num_lost += not forward_only
             return None
         is_deliberate = self._is_deliberate if checker is self._checker else _always
         found = Search(checker.step, is_deliberate).origin(level, ends)
@@ -243,33 +250,6 @@ class Case:
             return [f"The same happens at loss scale {scale:g}: no lower one helps."]
         where = _where(here, found)
         return [f"At loss scale {scale:g} gradients overflow besides, first in {where}: harmless."]
-
-    def _notes(self, origin: str, reached: tuple[str, ...], elsewhere: str) -> list[str]:
-        notes = []
-        spoilt = [path for path in self._spoilt_variables() if path != origin]
-        if self._num_lost:
-            notes.append(
-                f"In {self._num_lost} runs there was NaN or Inf that did not come again: an "
-                "operation draws random numbers without a seed of Keras."
-            )
-        if spoilt:
-            notes.append(f"NaN or Inf is in {len(spoilt)} variables: {some(spoilt)}.")
-        if any(reached) and all(name.startswith("@metrics/") for name in reached if name):
-            notes.append("Only a metric is affected: the training itself is not.")
-        if elsewhere:
-            notes.append(f"In float32 this is finite, but there NaN or Inf begins in {elsewhere}.")
-        kind = type(self._model)
-        if kind.train_step is not keras.Model.train_step:
-            notes.append(f"{kind.__name__}.train_step was not called: this is the step of `fit`.")
-        return notes
-
-    def _spoilt_variables(self) -> list[str]:
-        return [
-            path
-            for variable, path in self._paths
-            if is_float(variable.dtype)
-            and not bool(tf.reduce_all(tf.math.is_finite(variable.value)))
-        ]
 
 
 def _num_halvings(scale: float) -> int:

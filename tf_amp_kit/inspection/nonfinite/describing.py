@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import tensorflow as tf
+
 from tf_amp_kit import _keras
 from tf_amp_kit.inspection.nonfinite.constants import Changed, Constants
 from tf_amp_kit.inspection.nonfinite.health import Health
@@ -21,6 +23,10 @@ __all__ = ["Describer", "place_of"]
 
 FORWARD: Final = "forward"
 BACKWARD: Final = "backward"
+
+_WRITTEN: Final = (
+    "It was finite before the step: a branch, a loop or a function inside the step wrote it."
+)
 
 Place = tuple[str, str, Source | None]
 
@@ -85,7 +91,7 @@ class Describer:
         }
         # What a metric keeps is told by its result.
         writers = {
-            op.inputs[1]: self._variable(op.inputs[0])
+            op.inputs[-1]: self._variable(op.inputs[0])
             for op in self._step.trace.operations
             if op.type in WRITING_TYPES and self._step.phase(op) != METRICS_PATH
         }
@@ -117,12 +123,21 @@ class Describer:
             layer_class="",
             operation="",
             direction=FORWARD,
-            reason=f"The {holder} hold{'s' * is_variable} {counts} of {outcome.num_elements} "
+            reason=_WRITTEN
+            if is_variable and self._is_finite_before(op)
+            else f"The {holder} hold{'s' * is_variable} {counts} of {outcome.num_elements} "
             "elements before the step begins.",
             source=None,
             operands=(),
             result=outcome,
         )
+
+    def _is_finite_before(self, op: Operation) -> bool:
+        """Reads a variable as it is outside of the step."""
+        tensor = self._step.reader.symbolic[self._outermost(op.inputs[0])]
+        handle = _keras.captured_from(self._step.reader.graph, tensor)
+        value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=op.get_attribute("dtype"))
+        return bool(tf.reduce_all(tf.math.is_finite(value)))
 
     def _variable(self, key: int) -> str:
         tensor = self._step.reader.symbolic[self._outermost(key)]

@@ -10,7 +10,7 @@ import keras
 from tf_amp_kit.data import DEFAULT_BATCH_SIZE, as_data, batch_specs, batches_of, count_batches
 from tf_amp_kit.inspection.nonfinite.case import Case
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin, NonFiniteReport
-from tf_amp_kit.inspection.nonfinite.saving import save_batch
+from tf_amp_kit.inspection.nonfinite.saving import save_batch, writable
 from tf_amp_kit.inspection.readings import checked_loss_scale
 from tf_amp_kit.tracing.model_check import check_keras_model
 
@@ -85,6 +85,7 @@ def find_nonfinite(
     check_keras_model(model)
     data = as_data(data, y)
     scale = checked_loss_scale(model, loss_scale)
+    save_to = None if save_to is None else writable(save_to)
     case = Case(model, batch_specs(data), loss)
     with case.series():
         report = _search(case, data, batch_size, scale, save_to, verbose)

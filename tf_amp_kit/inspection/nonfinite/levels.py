@@ -22,8 +22,12 @@ from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["WRITING_TYPES", "BodyRun", "BodyRunner", "Level", "StepChecker", "StepLevel"]
 
-#: Operations that write their second input to a variable.
-WRITING_TYPES: Final = frozenset({"AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"})
+#: Operations that write their last input to a variable, which is their first.
+WRITING_TYPES: Final = frozenset(
+    {"AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "ResourceStridedSliceAssign"}
+    | {f"ResourceScatter{kind}" for kind in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")}
+    | {f"ResourceScatterNd{kind}" for kind in ("Add", "Max", "Min", "Sub", "Update")}
+)
 
 
 class Level(Protocol):
@@ -58,7 +62,7 @@ class StepChecker:
         self.operations = operations_of(step, self.runner.graph)
         self._checks: dict[bool, tuple[list[int], Any]] = {}
         # What a step leaves behind: all else is nobody's business if these are finite.
-        written = [op.inputs[1] for op in self.operations if op.type in WRITING_TYPES]
+        written = [op.inputs[-1] for op in self.operations if op.type in WRITING_TYPES]
         ends = dict.fromkeys([*step.trace.outputs.values(), *written])
         self.ends = [key for key in ends if is_checked(step.reader.symbolic[key])]
         outputs = step.trace.outputs.items()

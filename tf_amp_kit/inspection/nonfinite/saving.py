@@ -13,7 +13,22 @@ from tf_amp_kit.data import Batch
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.tracing.numbering import keyed_leaves
 
-__all__ = ["save_batch"]
+__all__ = ["save_batch", "writable"]
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """Makes the folder of a file, and returns the file's path.
+
+    Args:
+        path: The file; `.npz` is added where it is missing.
+
+    Raises:
+        OSError: If the folder cannot be made.
+    """
+    target = Path(path)
+    target = target if target.suffix == ".npz" else target.with_name(f"{target.name}.npz")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
 
 
 def save_batch(batch: Batch, path: str | os.PathLike[str]) -> str:
@@ -26,9 +41,7 @@ def save_batch(batch: Batch, path: str | os.PathLike[str]) -> str:
     Returns:
         The file's path.
     """
-    target = Path(path)
-    target = target if target.suffix == ".npz" else target.with_name(f"{target.name}.npz")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target = writable(path)
     arrays = {
         f"{name}/{place}": _array(leaf)
         for name, values in batch._asdict().items()

@@ -99,7 +99,7 @@ class Sources:
         callers: dict[int, tuple[Operation, int]] = {}
         for op in level.operations:
             if op.type in WRITING_TYPES:
-                written[op.inputs[0]].append(op.inputs[1])
+                written[op.inputs[0]].append(op.inputs[-1])
             # What is read of a variable is what was written to it.
             is_read = op.type == "ReadVariableOp"
             of_op = (*op.inputs, *written[op.inputs[0]]) if is_read else op.inputs

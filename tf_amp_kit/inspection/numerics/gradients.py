@@ -14,6 +14,7 @@ from tf_amp_kit.inspection.expected import expected_half
 from tf_amp_kit.inspection.numerics.pairs import GradientComparison, GradientPair, compare_arrays
 from tf_amp_kit.inspection.numerics.patterns import parse_half
 from tf_amp_kit.inspection.readings import checked_loss_scale
+from tf_amp_kit.inspection.remarks import about_train_step
 from tf_amp_kit.precision.conversion.convert import convert_model
 from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.facts import layer_facts
@@ -243,7 +244,7 @@ def _notes(
     half: str,
     scales: tuple[float, float],
 ) -> list[str]:
-    notes = []
+    notes = list(about_train_step(half_model))
     wanted, used = scales
     if used != wanted:
         notes.append(

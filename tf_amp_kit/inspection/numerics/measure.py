@@ -36,6 +36,7 @@ from tf_amp_kit.inspection.numerics.probes import (
 from tf_amp_kit.inspection.numerics.report import NumericsReport, TensorNumerics
 from tf_amp_kit.inspection.numerics.scales import advise_scale
 from tf_amp_kit.inspection.readings import checked_loss_scale
+from tf_amp_kit.inspection.remarks import about_train_step
 from tf_amp_kit.precision.loss_scaling.settings import ScaleSettings
 from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.facts import layer_facts
@@ -223,6 +224,7 @@ class Measurement:
                 f"{some(still_half)} kept something in half precision in the float32 run: a dtype "
                 "in the code, or a constant made when the layer was built."
             )
+        yield from about_train_step(self._model)
         if self._precision == "float16" and self._loss_scale == 1:
             yield (
                 "Gradients are not scaled here. Training in float16 begins at a loss scale of "

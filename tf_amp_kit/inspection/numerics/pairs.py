@@ -114,7 +114,7 @@ class GradientComparison:
     def idle(self) -> tuple[str, ...]:
         """Weights whose float32 gradient is zero but for rounding."""
         limit = NOISE * self.whole.float32.rms
-        return tuple(one.path for one in self.pairs if not one.float32.rms > limit)
+        return tuple(one.path for one in self.pairs if _is_finite(one) and one.float32.rms <= limit)
 
     def table(self, max_rows: int | None = None) -> str:
         """Lays the pairs out as a text table, the worst first.
@@ -217,6 +217,10 @@ def compare_arrays(
         float32=statistics[0],
         half=statistics[1],
     )
+
+
+def _is_finite(pair: GradientPair) -> bool:
+    return not (pair.float32.num_nan or pair.float32.num_infinite)
 
 
 def _relative(difference: float, square: float) -> float:
