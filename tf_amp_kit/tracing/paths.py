@@ -17,7 +17,7 @@ import keras
 
 from tf_amp_kit import _keras
 
-__all__ = ["LayerPaths", "auto_name", "is_below", "join"]
+__all__ = ["LayerPaths", "auto_name", "is_below", "join", "variable_paths"]
 
 ROOT: Final = ""
 
@@ -180,3 +180,19 @@ def held_by(layer: Any) -> Iterator[tuple[str, Any]]:
         else:
             items = enumerate(value) if isinstance(value, list | tuple | set) else ()
         pending.extend((f"{place}/{key}", item) for key, item in reversed(list(items)))
+
+
+def variable_paths(paths: LayerPaths) -> list[tuple[Any, str]]:
+    """Returns the path of each variable of a model: its innermost owner's, and its name.
+
+    Args:
+        paths: The paths of the model's layers.
+
+    Returns:
+        Each `keras.Variable` with its path: weights, and the state of metrics and seeds.
+    """
+    names: dict[int, tuple[Any, str]] = {}
+    for path, layer in paths:  # from the model down: the innermost owner names it last
+        for variable in layer.variables:
+            names[id(variable)] = variable, join(path, variable.name)
+    return list(names.values())

@@ -22,7 +22,7 @@ from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.numbering import keyed_arguments, keyed_numbers, numbers
 from tf_amp_kit.tracing.observe import observing
-from tf_amp_kit.tracing.paths import LayerPaths, join
+from tf_amp_kit.tracing.paths import LayerPaths, join, variable_paths
 from tf_amp_kit.tracing.reading import (
     GraphReader,
     added_losses,
@@ -33,7 +33,11 @@ from tf_amp_kit.tracing.state import undisturbed
 from tf_amp_kit.tracing.step_errors import TRANSLATED, meaning_of
 from tf_amp_kit.tracing.step_trace import GRADIENTS_PATH, LOSS_PATH, METRICS_PATH, StepTrace
 
-__all__ = ["Observers", "build_by_step", "trace_step", "variable_paths"]
+__all__ = [
+    "Observers",
+    "build_by_step",
+    "trace_step",
+]
 
 # Any one will do, as long as it stays the same.
 _SEED: Final = 1
@@ -284,19 +288,3 @@ def _before_cast(gradient: Any) -> Any:
         return gradient
     wide = gradient.op.inputs[0]
     return wide if width(wide.dtype.name) > width(gradient.dtype.name) else gradient
-
-
-def variable_paths(paths: LayerPaths) -> list[tuple[Any, str]]:
-    """Returns the path of each variable of a model: its innermost owner's, and its name.
-
-    Args:
-        paths: The paths of the model's layers.
-
-    Returns:
-        Each `keras.Variable` with its path: weights, and the state of metrics and seeds.
-    """
-    names: dict[int, tuple[Any, str]] = {}
-    for path, layer in paths:  # from the model down: the innermost owner names it last
-        for variable in layer.variables:
-            names[id(variable)] = variable, join(path, variable.name)
-    return list(names.values())

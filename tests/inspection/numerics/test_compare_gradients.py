@@ -283,7 +283,6 @@ def test_the_copy_of_a_float32_model_is_compared_at_the_scale_that_training_star
     assert compare(model, X, Y, loss=None).loss_scale == 2.0**15
 
 
-<<<<<<< HEAD
 def test_an_optimizer_that_does_not_scale_means_scale_1() -> None:
     model = mlp("mixed_bfloat16")
     model.compile("sgd", "mse")
@@ -300,17 +299,6 @@ def test_a_scale_of_nobodys_asking_comes_down_until_the_gradients_are_finite() -
         "At loss scale 32768 there was NaN or Inf: the scale was halved down to 64, as dynamic "
         "loss scaling does by skipping steps.",
     )
-=======
-def test_a_scale_that_nobody_gave_is_halved_until_gradients_are_finite() -> None:
-    # The gradient is 4: 4 * 2^14 is 65536, and 4 * 2^13 fits.
-    model = single()
-    model.compile(
-        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=2.0**15), summed
-    )
-    x = np.full((1, 1), 4, np.float32)
-    found = compare(model, x, 0 * x, loss=None)
-    assert (found.loss_scale, found.whole.num_nonfinite) == (2.0**13, 0)
->>>>>>> t1
 
 
 def test_a_model_with_no_layer_in_half_is_noted() -> None:

@@ -20,8 +20,8 @@ from tf_amp_kit.inspection.nonfinite.levels import StepChecker, StepLevel
 from tf_amp_kit.inspection.nonfinite.notes import Tally, notes_on, spoilt
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteReport
 from tf_amp_kit.inspection.nonfinite.search import DATA_TYPES, Found, Search
-from tf_amp_kit.tracing.paths import LayerPaths
-from tf_amp_kit.tracing.step_graph import trace_step, variable_paths
+from tf_amp_kit.tracing.paths import LayerPaths, variable_paths
+from tf_amp_kit.tracing.step_graph import trace_step
 from tf_amp_kit.tracing.step_trace import StepTrace
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 

@@ -23,6 +23,7 @@ from tf_amp_kit.data import (
 from tf_amp_kit.errors import InputsError
 from tf_amp_kit.formats import is_float, is_half
 from tf_amp_kit.inspection.expected import expected_half
+from tf_amp_kit.inspection.numerics.notes import notes_on
 from tf_amp_kit.inspection.numerics.patterns import parse_half
 from tf_amp_kit.inspection.numerics.probes import (
     GRADIENT,
@@ -36,19 +37,11 @@ from tf_amp_kit.inspection.numerics.probes import (
 from tf_amp_kit.inspection.numerics.report import NumericsReport, TensorNumerics
 from tf_amp_kit.inspection.numerics.scales import advise_scale
 from tf_amp_kit.inspection.readings import checked_loss_scale
-from tf_amp_kit.inspection.remarks import about_train_step
-from tf_amp_kit.precision.loss_scaling.settings import ScaleSettings
-from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
-from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.paths import LayerPaths, variable_paths
 from tf_amp_kit.tracing.running import StepRunner
-from tf_amp_kit.tracing.step_graph import (
-    Observers,
-    build_by_step,
-    trace_step,
-    variable_paths,
-)
+from tf_amp_kit.tracing.step_graph import Observers, build_by_step, trace_step
 from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["Measurement", "measure_numerics"]
@@ -187,7 +180,9 @@ class Measurement:
             num_samples=num_samples,
             tensors=tensors,
             scale=advise_scale([], self._precision, self._loss_scale),
-            notes=tuple(self._notes(tensors)),
+            notes=tuple(
+                notes_on(self._model, self._step, tensors, self._precision, self._loss_scale)
+            ),
         )
         known = [
             one.statistics
@@ -204,43 +199,6 @@ class Measurement:
             self._trace(wider)
         self._count_inputs(batch)
         self._compute(batch, self._loss_scale)
-
-    def _notes(self, tensors: tuple[TensorNumerics, ...]) -> Iterator[str]:
-        bad = [one for one in tensors if one.num_nonfinite]
-        if bad:
-            yield (
-                f"{len(bad)} tensors hold NaN or Inf, the first is {bad[0].name}: "
-                "find_nonfinite(model, data) tells where they begin, and whether half "
-                "precision is the reason."
-            )
-        if bad and self._loss_scale > 1 and all("gradient" in one.kind for one in bad):
-            yield (
-                f"Loss scale {self._loss_scale:g} may be the reason, as only gradients do: "
-                "measure at a smaller one."
-            )
-        still_half = self._still_half()
-        if still_half:
-            yield (
-                f"{some(still_half)} kept something in half precision in the float32 run: a dtype "
-                "in the code, or a constant made when the layer was built."
-            )
-        yield from about_train_step(self._model)
-        if self._precision == "float16" and self._loss_scale == 1:
-            yield (
-                "Gradients are not scaled here. Training in float16 begins at a loss scale of "
-                f"{ScaleSettings().initial_scale:g}: pass loss_scale= to see them there."
-            )
-
-    def _still_half(self) -> list[str]:
-        trace = self._step.trace
-        hosts = (
-            trace.host(op)
-            for op in trace.live
-            if not self._step.phase(op)
-            and op.type not in ("Placeholder", "ReadVariableOp")
-            and any(is_half(trace.tensors[key].dtype) for key in op.outputs)
-        )
-        return list(dict.fromkeys(host.path or "(model)" for host in hosts if host is not None))
 
     def _is_half(self, one: TensorNumerics) -> bool:
         """Tells whether a gradient is, or would be, in half precision: pinned ones are not."""
