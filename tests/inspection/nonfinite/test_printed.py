@@ -93,14 +93,12 @@ DATA = NonFiniteReport(
     loss_scale=1.0,
     spread=("",),
     reached=("@loss",),
-    in_float32=True,
 )
 DATA_TEXT = """\
 NaN is in @input/age already, of batch 2 (bfloat16, loss scale 1):
   Why:       The data hold 1 NaN of 2 elements before the step begins.
   Result:    float32 (2,): 2 to 2, 1 NaN
-  Spread to: '(model)'; @loss
-  Float32:   the same happens there: a bug, and no matter of precision"""
+  Spread to: '(model)'; @loss"""
 
 CLEAN = NonFiniteReport(None, 1, "bfloat16", 1.0)
 ALL = pytest.mark.parametrize("report", [FORWARD, BACKWARD, DATA, CLEAN])
