@@ -137,6 +137,22 @@ def test_float64_is_rounded_to_float32(value: float, wanted: float) -> None:
     assert batch.x.numpy().tolist() == [[wanted]]
 
 
+@pytest.mark.parametrize("size", [0, -1, 1.5, "32", True])
+def test_a_batch_size_that_holds_nothing_is_refused(size: Any) -> None:
+    message = (
+        "Expected a whole number of samples from 1 up, or None for all of them. "
+        f"Received: batch_size={size!r}."
+    )
+    with pytest.raises(InputsError, match=f"^{re.escape(message)}$"):
+        list(batches_of((np.ones((3, 2)), np.ones(3)), size))
+
+
+def test_data_without_a_batch_are_refused() -> None:
+    empty = tf.data.Dataset.from_tensor_slices((np.ones((3, 2)), np.ones(3))).batch(2).take(0)
+    with pytest.raises(InputsError, match=re.escape("The data hold no batch.")):
+        list(batches_of(empty, 2))
+
+
 def test_one_sample_is_a_batch() -> None:
     assert values((X[:1], Y[:1]), 32) == [(X[:1].tolist(), [0], None)]
 

@@ -69,6 +69,31 @@ class Format:
     epsilon: float
     largest_exact_integer: int
 
+    @property
+    def overflow_limit(self) -> float:
+        """The smallest magnitude that rounds to infinity: half a step above the largest.
+
+        For float64 it is infinity, because Python has no larger numbers.
+
+        Example:
+
+        >>> format_of("float16").overflow_limit
+        65520.0
+        """
+        step = 2.0**-self.mantissa_bits
+        return self.largest * (1 + step / 2 / (2 - step))
+
+    @property
+    def zero_limit(self) -> float:
+        """The largest magnitude that rounds to zero: a tie, which goes to the even zero.
+
+        Example:
+
+        >>> format_of("float16").zero_limit == 2.0**-25
+        True
+        """
+        return self.smallest_subnormal / 2
+
 
 @cache
 def format_of(dtype: str) -> Format:

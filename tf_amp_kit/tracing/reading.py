@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
+from tf_amp_kit.tracing.bodies import CALLING_TYPES, NUM_OWN_INPUTS, body_names
 from tf_amp_kit.tracing.numbering import Reader, numbers
 from tf_amp_kit.tracing.observe import written_at
 from tf_amp_kit.tracing.raw import EagerRaw, GraphRaw
 from tf_amp_kit.tracing.recorder import OpenCall, Recorder
 from tf_amp_kit.tracing.records import AddedLoss, LayerCall, Operation, Tensor
-
-#: Attributes that name a body, by the number of inputs that are the call's own.
-_BODY_ATTRIBUTES: Final = {"cond": 0, "body": 0, "then_branch": 1, "else_branch": 1, "f": 0}
-_CALLING_TYPES: Final = frozenset(
-    {
-        "While",
-        "StatelessWhile",
-        "If",
-        "StatelessIf",
-        "Case",
-        "StatelessCase",
-        "PartitionedCall",
-        "StatefulPartitionedCall",
-    }
-)
 
 
 class GraphReader:
@@ -92,14 +78,14 @@ class GraphReader:
     def _read_bodies(
         self, graph: Any, raw: Any, call: int, inputs: tuple[int, ...]
     ) -> tuple[tuple[int, ...], ...]:
-        if raw.type not in _CALLING_TYPES:
+        if raw.type not in CALLING_TYPES:
             return ()
         bodies = []
-        for name, skipped in _body_names(raw):
+        for name in body_names(raw):
             body = _keras.function_graph(graph, name)
             if body is None or id(body) in self._graphs_read:
                 continue
-            given = inputs[skipped:]
+            given = inputs[NUM_OWN_INPUTS[raw.type] :]
             sources = {tensor.name: key for tensor, key in zip(body.inputs, given, strict=False)}
             self._read(body, call, sources)
             bodies.append(tuple(self._number_of(tensor) for tensor in body.outputs))
@@ -250,14 +236,6 @@ def _tensor(value: Any) -> Tensor:
 
 def _is_small_constant(value: Any) -> bool:
     return bool(value.dtype.is_floating) and value.shape.num_elements() == 1
-
-
-def _body_names(raw: Any) -> list[tuple[str, int]]:
-    if raw.type in ("Case", "StatelessCase"):
-        return [(branch.name, 1) for branch in raw.get_attr("branches")]
-    get = GraphRaw(raw).attribute
-    found = [(get(name), skipped) for name, skipped in _BODY_ATTRIBUTES.items()]
-    return [(function.name, skipped) for function, skipped in found if function is not None]
 
 
 __all__ = [

@@ -9,11 +9,12 @@ import pytest
 import tensorflow as tf
 
 from tf_amp_kit.data import Batch, batch_specs
-from tf_amp_kit.inspection.nonfinite.bodies import CALLING_TYPES, Bodies, inputs_of_body
+from tf_amp_kit.inspection.nonfinite.bodies import Bodies, inputs_of_body
 from tf_amp_kit.inspection.nonfinite.health import Health, bad_ones, health_of, is_checked
 from tf_amp_kit.inspection.nonfinite.levels import StepChecker
 from tf_amp_kit.inspection.nonfinite.search import Search
 from tf_amp_kit.inspection.nonfinite.sources import Sources
+from tf_amp_kit.tracing.bodies import CALLING_TYPES
 from tf_amp_kit.tracing.step_graph import trace_step
 
 from .small import ONES, chain, dense, fault

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tf_amp_kit import _keras
 from tf_amp_kit.inspection.nonfinite.levels import BodyRun, BodyRunner
+from tf_amp_kit.tracing.bodies import LOOP_TYPES, NUM_OWN_INPUTS, body_names
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.step_trace import StepTrace
 
-__all__ = ["CALLING_TYPES", "Bodies", "inputs_of_body"]
+__all__ = ["Bodies", "inputs_of_body"]
 
 # All iterations are kept until the last one is over: a loop that is longer than
 # this is looked at no further.
@@ -33,30 +34,17 @@ class Bodies:
         """Runs what an operation calls: each iteration of a loop, or the one branch.
 
         Args:
-            op: An operation of `CALLING_TYPES`.
+            op: An operation that has bodies.
             values: The values of its inputs.
 
         Returns:
             The runs in order; none where the body cannot be looked into.
         """
-        if op.type in _LOOPS:
-            return self._iterations(op, values)
-        name, num_skipped = _CALLS[op.type](op, values)
-        runner = self._runner(op, name)
-        return [] if runner is None else [runner.run(values[num_skipped:])]
-
-    def _iterations(self, op: Operation, state: Sequence[Any]) -> list[BodyRun]:
-        condition = self._runner(op, op.get_attribute("cond").name)
-        body = self._runner(op, op.get_attribute("body").name)
-        runs: list[BodyRun] = []
-        if condition is None or body is None:
-            return runs
-        for _ in itertools.repeat(None, _MAX_ITERATIONS):
-            if not bool(condition.run(state).outputs[0]):
-                break
-            runs.append(body.run(state))
-            state = runs[-1].outputs
-        return runs
+        runners = [self._runner(op, name) for name in body_names(op.raw.operation)]
+        if op.type in LOOP_TYPES:
+            return _iterations(runners[0], runners[1], values)
+        runner = runners[_chosen(op.type, values, len(runners))]
+        return [] if runner is None else [runner.run(values[NUM_OWN_INPUTS[op.type] :])]
 
     def _runner(self, op: Operation, name: str) -> BodyRunner | None:
         if name not in self._runners:
@@ -67,37 +55,29 @@ class Bodies:
 
 def inputs_of_body(op: Operation) -> Sequence[int]:
     """Returns the numbers of those inputs of a call that its body gets, in order."""
-    return op.inputs[1:] if op.type in _BRANCHES else op.inputs
+    return op.inputs[NUM_OWN_INPUTS[op.type] :]
 
 
-def _branch(op: Operation, values: Sequence[Any]) -> tuple[str, int]:
-    name = "then_branch" if bool(values[0]) else "else_branch"
-    return op.get_attribute(name).name, 1
+def _iterations(
+    condition: BodyRunner | None, body: BodyRunner | None, state: Sequence[Any]
+) -> list[BodyRun]:
+    runs: list[BodyRun] = []
+    if condition is None or body is None:
+        return runs
+    for _ in itertools.repeat(None, _MAX_ITERATIONS):
+        if not bool(condition.run(state).outputs[0]):
+            break
+        runs.append(body.run(state))
+        state = runs[-1].outputs
+    return runs
 
 
-def _case(op: Operation, values: Sequence[Any]) -> tuple[str, int]:
-    branches = op.get_attribute("branches")
+def _chosen(kind: str, values: Sequence[Any], num_branches: int) -> int:
+    """Returns which body an operation takes."""
+    if not NUM_OWN_INPUTS[kind]:
+        return 0
+    if kind.endswith("If"):
+        return 0 if bool(values[0]) else 1
     index = int(values[0])
     # TensorFlow takes the last branch for every index that has none.
-    return branches[index if 0 <= index < len(branches) else -1].name, 1
-
-
-def _function(op: Operation, values: Sequence[Any]) -> tuple[str, int]:
-    return op.get_attribute("f").name, 0
-
-
-_LOOPS: Final = frozenset({"While", "StatelessWhile"})
-_BRANCHES: Final[Mapping[str, Callable[..., tuple[str, int]]]] = {
-    "If": _branch,
-    "StatelessIf": _branch,
-    "Case": _case,
-    "StatelessCase": _case,
-}
-_CALLS: Final = {
-    **_BRANCHES,
-    "PartitionedCall": _function,
-    "StatefulPartitionedCall": _function,
-}
-
-#: Operations that run a body.
-CALLING_TYPES: Final = _LOOPS | frozenset(_CALLS)
+    return index if 0 <= index < num_branches else num_branches - 1

@@ -10,11 +10,11 @@ import tensorflow as tf
 from tf_amp_kit import _keras
 from tf_amp_kit.inspection.nonfinite.constants import Changed, Constants
 from tf_amp_kit.inspection.nonfinite.health import Health
-from tf_amp_kit.inspection.nonfinite.levels import WRITING_TYPES
 from tf_amp_kit.inspection.nonfinite.operand import Operand
 from tf_amp_kit.inspection.nonfinite.reasons import explain
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin
 from tf_amp_kit.inspection.nonfinite.search import DATA_TYPES, Found
+from tf_amp_kit.tracing.bodies import WRITING_TYPES
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.source import Source
 from tf_amp_kit.tracing.step_trace import METRICS_PATH, StepTrace

@@ -9,25 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.data import Batch
 from tf_amp_kit.inspection.nonfinite.health import Health, bad_ones, health_of, is_checked
+from tf_amp_kit.tracing.bodies import WRITING_TYPES
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.running import StepRunner, run_plainly, values_restored
 from tf_amp_kit.tracing.step_trace import StepTrace
 
-__all__ = ["WRITING_TYPES", "BodyRun", "BodyRunner", "Level", "StepChecker", "StepLevel"]
-
-#: Operations that write their last input to a variable, which is their first.
-WRITING_TYPES: Final = frozenset(
-    {"AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "ResourceStridedSliceAssign"}
-    | {f"ResourceScatter{kind}" for kind in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")}
-    | {f"ResourceScatterNd{kind}" for kind in ("Add", "Max", "Min", "Sub", "Update")}
-)
+__all__ = ["BodyRun", "BodyRunner", "Level", "StepChecker", "StepLevel"]
 
 
 class Level(Protocol):

@@ -46,15 +46,12 @@ def apart(value: float, limit: float) -> tuple[str, str]:
 def overflow_limit(dtype: str) -> float:
     """Returns the smallest magnitude that a float dtype rounds to infinity.
 
-    It lies half a step above the largest value. For float64 it is infinity,
-    because Python has no larger numbers.
-
     Example:
 
     >>> overflow_limit("float16")
     65520.0
     """
-    return format_of(dtype).largest * (1 + _half_step(dtype))
+    return format_of(dtype).overflow_limit
 
 
 @cache

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tf_amp_kit.inspection.nonfinite.bodies import CALLING_TYPES, inputs_of_body
+from tf_amp_kit.inspection.nonfinite.bodies import inputs_of_body
 from tf_amp_kit.inspection.nonfinite.levels import BodyRun, Level
 from tf_amp_kit.inspection.nonfinite.sources import Sources
+from tf_amp_kit.tracing.bodies import CALLING_TYPES
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.step_trace import StepTrace
 

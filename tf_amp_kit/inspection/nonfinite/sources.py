@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from tf_amp_kit.inspection.nonfinite.bodies import CALLING_TYPES, Bodies, inputs_of_body
-from tf_amp_kit.inspection.nonfinite.levels import WRITING_TYPES, BodyRun, Level
+from tf_amp_kit.inspection.nonfinite.bodies import Bodies, inputs_of_body
+from tf_amp_kit.inspection.nonfinite.levels import BodyRun, Level
+from tf_amp_kit.tracing.bodies import CALLING_TYPES, WRITING_TYPES
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.step_trace import StepTrace
 

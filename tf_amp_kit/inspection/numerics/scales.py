@@ -89,8 +89,9 @@ def advise_scale(
         return ScaleAdvice(1.0, None, None, 0.0, 0.0)
     smallest = min(one.smallest_nonzero for one in known)
     largest = max(one.largest for one in known)
-    lowest = _first(lambda shift: not _vanishes(smallest, shift, precision))
-    highest = _first(lambda shift: _overflows(largest, shift, precision)) - 1
+    limits = format_of(precision)
+    lowest = _first(lambda shift: math.ldexp(smallest, shift) > limits.zero_limit)
+    highest = _first(lambda shift: math.ldexp(largest, shift) >= limits.overflow_limit) - 1
     if any(one.num_infinite for one in gradients):
         highest = min(highest, -1)  # how much lower it has to be, nobody knows
     roomy = math.floor(math.log2(format_of(precision).largest / largest)) - _HEADROOM
@@ -100,8 +101,8 @@ def advise_scale(
         shift = roomy  # a few elements more do not pay for a step that is skipped
     unscaled = -math.floor(math.log2(measured_at))
     # Whole powers of two away from the measured scale, and within the bounds.
-    limits = [math.log2(bound / measured_at) for bound in ScaleSettings().bounds]
-    shift = min(max(shift, math.ceil(limits[0])), math.floor(limits[1]))
+    bounds = [math.log2(bound / measured_at) for bound in ScaleSettings().bounds]
+    shift = min(max(shift, math.ceil(bounds[0])), math.floor(bounds[1]))
     if unscaled >= lowest and math.ldexp(measured_at, unscaled) == 1.0 and unscaled <= highest:
         shift = unscaled  # nothing is lost without scaling either
     return ScaleAdvice(
@@ -115,18 +116,6 @@ def advise_scale(
 
 def _first(holds: Any) -> int:
     return next(shift for shift in range(-_MAX_SHIFT, _MAX_SHIFT + 1) if holds(shift))
-
-
-def _vanishes(smallest: float, shift: int, precision: str) -> bool:
-    # Half of the smallest subnormal is a tie, and rounds to zero.
-    return math.ldexp(smallest, shift) <= format_of(precision).smallest_subnormal / 2
-
-
-def _overflows(largest: float, shift: int, precision: str) -> bool:
-    limit = format_of(precision)
-    # Overflow starts half a step above the largest finite value.
-    step = math.ldexp(1.0, math.frexp(limit.largest)[1] - 1 - limit.mantissa_bits)
-    return math.ldexp(largest, shift) >= limit.largest + step / 2
 
 
 def _underflow_fraction(gradients: Iterable[TensorStatistics], precision: str, shift: int) -> float:
