@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tf_amp_kit.data.batches import DEFAULT_BATCH_SIZE, Batch, as_data, batches_of, count_batches
+from tf_amp_kit.data.batches import (
+    DEFAULT_BATCH_SIZE,
+    Batch,
+    as_data,
+    batches_of,
+    check_num_batches,
+    count_batches,
+)
 from tf_amp_kit.data.changes import (
     widened_specs,
     with_batch_size,
@@ -18,6 +25,7 @@ __all__ = [
     "as_data",
     "batch_specs",
     "batches_of",
+    "check_num_batches",
     "count_batches",
     "first_inputs",
     "input_specs",

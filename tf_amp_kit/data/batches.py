@@ -13,7 +13,14 @@ import tensorflow as tf
 from tf_amp_kit.data.specs import batch_specs
 from tf_amp_kit.errors import InputsError
 
-__all__ = ["DEFAULT_BATCH_SIZE", "Batch", "as_data", "batches_of", "count_batches"]
+__all__ = [
+    "DEFAULT_BATCH_SIZE",
+    "Batch",
+    "as_data",
+    "batches_of",
+    "check_num_batches",
+    "count_batches",
+]
 
 #: How many samples of arrays are a batch, as in `fit`.
 DEFAULT_BATCH_SIZE: Final = 32
@@ -112,6 +119,22 @@ def count_batches(data: Any, batch_size: int | None) -> int | None:
     specs = batch_specs(data)
     _map(lambda _, leaf: lengths.append(int(leaf.shape[0])), specs, _arrays(data, specs))
     return 1 if batch_size is None else max(1, -(-lengths[0] // batch_size))
+
+
+def check_num_batches(batches: Any) -> None:
+    """Refuses what is no number of batches.
+
+    Raises:
+        InputsError: If it is no whole number from 1 up.
+
+    Example:
+
+    >>> check_num_batches(3)
+    """
+    if not isinstance(batches, Integral) or isinstance(batches, bool) or batches < 1:
+        raise InputsError(
+            f"Expected a whole number of batches from 1 up. Received: batches={batches!r}."
+        )
 
 
 def _check_batch_size(batch_size: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import keras
 import ml_dtypes
@@ -218,3 +219,15 @@ def test_progress_of_clean_batches_ends_with_its_line(capsys):
 def test_nothing_is_shown_if_asked_for(capsys, data):
     out, _ = shown(capsys, data, batch_size=4, verbose=0)
     assert out == ""
+
+
+def test_a_search_ends_after_as_many_batches_as_are_asked_for():
+    endless = tf.data.Dataset.from_tensors((ONES, ONES)).repeat()
+    assert report_on(chain(dense()), endless, None, batches=3).num_batches == 3
+
+
+@pytest.mark.parametrize("batches", [0, -1, 1.5, True])
+def test_what_is_no_number_of_batches_is_refused(batches):
+    message = f"Expected a whole number of batches from 1 up. Received: batches={batches!r}."
+    with pytest.raises(InputsError, match=re.escape(message)):
+        report_on(chain(dense()), batches=batches)

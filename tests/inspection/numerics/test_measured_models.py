@@ -572,3 +572,11 @@ def test_nothing_is_kept_of_a_measurement() -> None:
 def test_probes_are_gone_with_their_measurement() -> None:
     measure(sequential((3,), keras.layers.Dense(1)), X, loss=summed)
     assert count_live(Probes.__name__) == {"Probes": 0}
+
+
+@pytest.mark.parametrize(("precision", "count"), [(None, 1), ("float16", 0)])
+def test_a_format_that_nobody_asks_for_is_noted(precision: str | None, count: int) -> None:
+    model = sequential((3,), keras.layers.Dense(1, name="out"))
+    notes = measure(model, X, precision=precision, loss_scale=2.0).notes
+    told = "Nothing asks for half precision here: float16 is what the numbers are judged by."
+    assert notes == (told,) * count

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import keras
 
-from tf_amp_kit.data import DEFAULT_BATCH_SIZE, as_data, batch_specs, batches_of, count_batches
+from tf_amp_kit.data import (
+    DEFAULT_BATCH_SIZE,
+    Batch,
+    as_data,
+    batch_specs,
+    batches_of,
+    check_num_batches,
+    count_batches,
+)
 from tf_amp_kit.inspection.nonfinite.case import Case
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin, NonFiniteReport
 from tf_amp_kit.inspection.nonfinite.saving import save_batch, writable
@@ -24,6 +34,7 @@ def find_nonfinite(
     *,
     loss: Any = None,
     loss_scale: float | None = None,
+    batches: int | None = None,
     batch_size: int | None = DEFAULT_BATCH_SIZE,
     save_to: str | os.PathLike[str] | None = None,
     verbose: int = 1,
@@ -50,6 +61,8 @@ def find_nonfinite(
             the model returns, half precision or not.
         loss_scale: What to multiply the loss by. None means the scale that the
             optimizer is at, and 1 for an optimizer that does not scale.
+        batches: How many batches to look at, if none is bad; None for all. Endless
+            data need a number.
         batch_size: How many samples of arrays are a batch; None for all of them.
         save_to: Where to save the bad batch, as an `.npz` file with keys such as
             `x/0`, `y/0`, `sample_weight/0`.
@@ -86,21 +99,30 @@ def find_nonfinite(
     data = as_data(data, y)
     scale = checked_loss_scale(model, loss_scale)
     save_to = None if save_to is None else writable(save_to)
+    if batches is not None:
+        check_num_batches(batches)
     case = Case(model, batch_specs(data), loss)
     with case.series():
-        report = _search(case, data, batch_size, scale, save_to, verbose)
+        found = itertools.islice(batches_of(data, batch_size), batches)
+        known = [one for one in (count_batches(data, batch_size), batches) if one is not None]
+        expected = min(known, default=None)
+        report = _search(case, found, expected, scale, save_to, verbose)
     if verbose == 1:
         print(report)
     return report
 
 
 def _search(
-    case: Case, data: Any, batch_size: int | None, scale: float, save_to: Any, verbose: int
+    case: Case,
+    batches: Iterable[Batch],
+    expected: int | None,
+    scale: float,
+    save_to: Any,
+    verbose: int,
 ) -> NonFiniteReport:
-    expected = count_batches(data, batch_size)
     bar = keras.utils.Progbar(expected, unit_name="batch") if verbose and expected != 1 else None
     count = 0
-    for count, batch in enumerate(batches_of(data, batch_size), start=1):
+    for count, batch in enumerate(batches, start=1):
         case = case.for_batch(batch)
         diagnosis = case.diagnose(batch, scale)
         if bar is not None:

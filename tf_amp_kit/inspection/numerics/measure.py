@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from numbers import Integral
 from typing import Any
 
 import keras
@@ -18,11 +17,12 @@ from tf_amp_kit.data import (
     as_data,
     batch_specs,
     batches_of,
+    check_num_batches,
     widened_specs,
 )
 from tf_amp_kit.errors import InputsError
 from tf_amp_kit.formats import is_float, is_half
-from tf_amp_kit.inspection.expected import expected_half
+from tf_amp_kit.inspection.expected import expected_half, expected_precision
 from tf_amp_kit.inspection.numerics.notes import notes_on
 from tf_amp_kit.inspection.numerics.patterns import parse_half
 from tf_amp_kit.inspection.numerics.probes import (
@@ -116,7 +116,7 @@ def measure_numerics(
     """
     check_keras_model(model)
     asked = None if precision is None else parse_half(precision)
-    _check_count(batches)
+    check_num_batches(batches)
     data = as_data(data, y)
     measurement = Measurement(model, data, loss, asked, checked_loss_scale(model, loss_scale))
     report = measurement.run(data, batch_size, batches)
@@ -135,7 +135,9 @@ class Measurement:
         paths = LayerPaths(model)
         self._model = model
         self._loss_scale = loss_scale
-        self._precision = expected_half(asked, layer_facts(paths))
+        layers = layer_facts(paths)
+        self._precision = expected_half(asked, layers)
+        self._is_guess = asked is None and not is_half(expected_precision(None, layers))
         self._variables = variable_paths(paths)
         self._probes = Probes(self._precision)
         self._dtypes = _weight_dtypes(paths)
@@ -181,7 +183,13 @@ class Measurement:
             tensors=tensors,
             scale=advise_scale([], self._precision, self._loss_scale),
             notes=tuple(
-                notes_on(self._model, self._step, tensors, self._precision, self._loss_scale)
+                notes_on(
+                    self._model,
+                    self._step,
+                    tensors,
+                    (self._precision, self._is_guess),
+                    self._loss_scale,
+                )
             ),
         )
         known = [
@@ -259,10 +267,3 @@ def _after_everything(step: StepTrace) -> Any:
 def _length(batch: Batch) -> int:
     leaves = tf.nest.flatten(batch.x)
     return int(leaves[0].shape[0]) if leaves else 0
-
-
-def _check_count(batches: Any) -> None:
-    if not isinstance(batches, Integral) or isinstance(batches, bool) or batches < 1:
-        raise InputsError(
-            f"Expected a whole number of batches from 1 up. Received: batches={batches!r}."
-        )

@@ -19,7 +19,7 @@ def notes_on(
     model: Any,
     step: StepTrace,
     tensors: Sequence[TensorNumerics],
-    precision: str,
+    judged_by: tuple[str, bool],
     loss_scale: float,
 ) -> Iterator[str]:
     """Yields the notes of a report.
@@ -28,9 +28,14 @@ def notes_on(
         model: The model.
         step: Its train step, traced in float32.
         tensors: What was measured.
-        precision: The format that it is judged by.
+        judged_by: The format, and whether nobody asked for it and nothing is in it.
         loss_scale: What the loss was multiplied by.
     """
+    precision, is_guess = judged_by
+    if is_guess:
+        yield (
+            f"Nothing asks for half precision here: {precision} is what the numbers are judged by."
+        )
     bad = [one for one in tensors if one.num_nonfinite]
     if bad:
         yield (
