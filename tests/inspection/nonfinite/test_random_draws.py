@@ -77,7 +77,7 @@ def test_what_is_bad_once_and_never_again_is_no_clean_run():
 
     report = report_on(chain(fault(function), dense()))
     assert report.notes == (
-        "In 1 runs there was NaN or Inf that did not come again: an operation draws random "
+        "In 1 of the runs there was NaN or Inf that did not come again: an operation draws random "
         "numbers without a seed of Keras.",
     )
 
