@@ -6,6 +6,9 @@ import pytest
 
 from tests.distributed.processes import Run
 
+# Its process looks at a model in six ways, and takes most of a minute.
+pytestmark = pytest.mark.slow
+
 both_places = pytest.mark.parametrize("where", ["inside", "outside"])
 
 

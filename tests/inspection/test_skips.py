@@ -654,6 +654,7 @@ for (x_seen, y_seen), scale in seen:
 
 
 # Each in a process of its own: TensorFlow's collectives do not outlive a change of mode.
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"run_eagerly": True}], ids=["graph", "eager"])
 def test_replicas_give_their_batch_as_one_and_train_as_ever(options):
     root = Path(__file__).parents[2]

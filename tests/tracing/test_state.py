@@ -164,6 +164,7 @@ def test_the_next_random_number_is_the_same(model: keras.Model, source: str) -> 
     assert DRAWS[source]() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", DRAWS)
 def test_a_random_sequence_goes_on_where_it_was(model: keras.Model, source: str) -> None:
     reseed(7)
