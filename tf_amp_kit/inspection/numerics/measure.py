@@ -20,7 +20,6 @@ from tf_amp_kit.data import (
     check_num_batches,
     widened_specs,
 )
-from tf_amp_kit.errors import InputsError
 from tf_amp_kit.formats import is_float, is_half
 from tf_amp_kit.inspection.expected import expected_half, expected_precision
 from tf_amp_kit.inspection.numerics.notes import notes_on
@@ -168,12 +167,8 @@ class Measurement:
                 self._runner.next_batch()
                 num_batches += 1
                 num_samples += _length(batch)
-        if not num_batches:
-            raise InputsError("The data hold no batch. Expected at least one.")
         self._count_weights()
         tensors = tuple(self._tensors())
-        kinds = (GRADIENT, WEIGHT_GRADIENT)
-        gradients = [one for one in tensors if one.kind in kinds and self._is_half(one)]
         report = NumericsReport(
             model_name=self._model.name,
             precision=self._precision,
@@ -192,11 +187,8 @@ class Measurement:
                 )
             ),
         )
-        known = [
-            one.statistics
-            for one in gradients
-            if not (one.kind == WEIGHT_GRADIENT and one.path in report.idle)
-        ]
+        kinds = (GRADIENT, WEIGHT_GRADIENT)
+        known = [one.statistics for one in report.judged() if one.kind in kinds]
         scale = advise_scale(known, self._precision, self._loss_scale)
         return dataclasses.replace(report, scale=scale)
 
@@ -207,11 +199,6 @@ class Measurement:
             self._trace(wider)
         self._count_inputs(batch)
         self._compute(batch, self._loss_scale)
-
-    def _is_half(self, one: TensorNumerics) -> bool:
-        """Tells whether a gradient is, or would be, in half precision: pinned ones are not."""
-        is_any_half = any(is_half(probe.dtype) for probe in self._probes.all)
-        return not is_any_half or not one.dtype or is_half(one.dtype)
 
     def _count_inputs(self, batch: Batch) -> None:
         leaves = tf.nest.flatten(batch.x, expand_composites=True)

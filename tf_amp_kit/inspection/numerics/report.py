@@ -132,7 +132,7 @@ class NumericsReport:
 
         Gradients that are `idle`, and what pinned layers hold, come last.
         """
-        last = {id(one) for one in self.tensors} - {id(one) for one in self._judged()}
+        last = {id(one) for one in self.tensors} - {id(one) for one in self.judged()}
         return sorted(
             self.tensors, key=lambda one: (id(one) not in last, *_badness(one)), reverse=True
         )
@@ -144,7 +144,7 @@ class NumericsReport:
         flags = are_idle([one.statistics for one in gradients])
         return tuple(one.path for one, is_idle in zip(gradients, flags, strict=True) if is_idle)
 
-    def _judged(self) -> list[TensorNumerics]:
+    def judged(self) -> list[TensorNumerics]:
         """Returns what is, or would be, in half, and not only noise."""
         idle = set(self.idle)
         is_any_half = any(is_half(one.dtype) for one in self.tensors)
@@ -211,7 +211,7 @@ class NumericsReport:
         )
 
     def _summary(self) -> Iterable[str]:
-        judged = self._judged()
+        judged = self.judged()
         over = sum(one.judgement.num_overflow > 0 for one in judged)
         under = sum(one.judgement.num_underflow > 0 for one in judged)
         yield f"{over} of {len(self.tensors)} tensors overflow, in {under} something becomes zero."
