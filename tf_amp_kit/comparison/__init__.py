@@ -1,0 +1,1 @@
+"""Decisions that are made by running a model in both precisions."""

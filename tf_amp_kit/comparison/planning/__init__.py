@@ -1,0 +1,1 @@
+"""Finding the fewest layers that have to stay in float32."""
