@@ -94,3 +94,10 @@ def observing(recorder: Recorder) -> Iterator[Recorder]:
         stack.enter_context(_keras.full_tracebacks())
         stack.enter_context(_keras.context_value(_recorder, recorder))
         yield recorder
+
+
+@contextlib.contextmanager
+def unobserved() -> Iterator[None]:
+    """Leaves what this thread does in a `with` block out of the record."""
+    with _keras.context_value(_recorder, None):
+        yield

@@ -27,7 +27,10 @@ from tf_amp_kit.tracing.source import (
 
 @dataclass(eq=False)
 class OpenCall:
-    """A layer call while it runs, and what is left of it afterwards."""
+    """A layer call while it runs, and what is left of it afterwards.
+
+    `is_in_body` tells whether it runs in the body of a loop, branch or function.
+    """
 
     index: int
     parent: int
@@ -40,6 +43,7 @@ class OpenCall:
     end_operation: int = -1
     outputs: Any = None
     is_conflicted: bool = False
+    is_in_body: bool = False
     operation_counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -61,6 +65,7 @@ class Recorder:
             model is still being built: then paths are class names for now.
         continue_in_float32: Whether a call that raises because of half
             precision is made again in float32, so that the rest is seen too.
+        on_inputs: Takes a layer call that begins, and gives the arguments to call with.
         on_outputs: Takes a layer call that returned, and gives what it hands on.
     """
 
@@ -69,10 +74,12 @@ class Recorder:
         paths: LayerPaths | None,
         *,
         continue_in_float32: bool = True,
+        on_inputs: Callable[[OpenCall], tuple[Any, Any]] | None = None,
         on_outputs: Callable[[OpenCall], Any] | None = None,
     ) -> None:
         self.paths = paths
         self.continue_in_float32 = continue_in_float32
+        self._on_inputs = on_inputs
         self._on_outputs = on_outputs
         self.calls: list[OpenCall] = []
         self.losses: list[SeenLoss] = []
@@ -95,6 +102,8 @@ class Recorder:
             args, kwargs = map_tensors((args, kwargs), self._narrow_twin)
         call = self._enter(operation, (args, kwargs))
         try:
+            if self._on_inputs is not None and isinstance(operation, keras.layers.Layer):
+                args, kwargs = call.arguments = self._on_inputs(call)
             try:
                 call.outputs = original(operation, *args, **kwargs)
             except conflicts.POSSIBLE_ERRORS as error:
@@ -134,6 +143,7 @@ class Recorder:
             # A graph's version counts its operations, without listing them.
             first_operation=graph.version if graph is not None else 0,
             is_conflicted=self._in_float32,
+            is_in_body=bool(self.calls) and graph is not self.calls[0].graph,
         )
         if not is_rehearsal:
             self.calls.append(call)

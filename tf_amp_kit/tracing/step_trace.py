@@ -35,7 +35,7 @@ class StepTrace:
         trace: The records of the step. The loss, the gradients and the metrics
             are calls of their own, `@loss`, `@gradients` and `@metrics`, and
             outputs of these names.
-        loss: The tensor number of the scaled loss.
+        loss: The tensor number of the scaled loss; None if the step ends before it.
         gradients: The tensor number of each gradient by the variable's path; of
             a sparse gradient its values; None where nothing depends on it.
         specs: The specs of inputs, targets and sample weights.
@@ -44,7 +44,7 @@ class StepTrace:
     """
 
     trace: ModelTrace
-    loss: int
+    loss: int | None
     gradients: dict[str, int | None]
     specs: tuple[Any, Any, Any] = field(repr=False)
     reader: GraphReader = field(repr=False, compare=False)
@@ -60,6 +60,13 @@ class StepTrace:
             *_keyed("@sample_weight", sample_weight),
             *_keyed("@target", y),
         )
+
+    @property
+    def model_outputs(self) -> dict[str, int]:
+        """The tensor numbers of what the model returned, by key."""
+        own = (LOSS_PATH, GRADIENTS_PATH, METRICS_PATH)
+        outputs = self.trace.outputs.items()
+        return {name: key for name, key in outputs if name.partition("/")[0] not in own}
 
     def is_gradient(self, op: Operation) -> bool:
         """Tells whether an operation belongs to the backward pass."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Final
+from typing import Any
 
 import keras
 import numpy as np
@@ -17,28 +17,18 @@ from tf_amp_kit.inspection.readings import checked_loss_scale
 from tf_amp_kit.inspection.remarks import about_train_step
 from tf_amp_kit.precision.conversion.convert import convert_model
 from tf_amp_kit.tables import some
+from tf_amp_kit.tracing.drawing import DrawingLayers
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
-from tf_amp_kit.tracing.reading import is_custom
-from tf_amp_kit.tracing.recorder import OpenCall, map_tensors
 from tf_amp_kit.tracing.records import LayerFacts
 from tf_amp_kit.tracing.running import StepRunner
-from tf_amp_kit.tracing.step_graph import Observers, build_by_step, trace_step
+from tf_amp_kit.tracing.step_gradients import summed_rows
+from tf_amp_kit.tracing.step_graph import build_by_step, trace_step
+from tf_amp_kit.tracing.step_phases import Observers
 from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["compare_gradients"]
-
-# Layers that do little else than draw.
-_DRAWING: Final = (
-    keras.layers.Dropout,
-    keras.layers.AlphaDropout,
-    keras.layers.GaussianDropout,
-    keras.layers.GaussianNoise,
-)
-
-# What draws random numbers, by TensorFlow's names.
-_RANDOM: Final = ("Random", "Multinomial")
 
 
 def compare_gradients(
@@ -119,12 +109,13 @@ def compare_gradients(
 def _compare(
     model: Any, half_model: Any, batch: Batch, loss: Any, half: str, loss_scale: float | None
 ) -> GradientComparison:
-    observers = Observers(on_gradients=_dense)
+    observers = Observers(on_gradients=summed_rows)
     wide_step = trace_step(model, tuple(batch), loss=loss, in_float32=True, observers=observers)
-    random = _random_layers(half_model, wide_step)
-    half_step = _half_step(half_model, tuple(batch), loss, random)
-    paths = LayerPaths(half_model)
-    others = _drawing_paths(wide_step) - {paths.of(layer) for layer in random}
+    drawing = DrawingLayers.of(half_model, wide_step)
+    observers = Observers(on_outputs=drawing.as_in_half, on_gradients=summed_rows)
+    half_step = trace_step(
+        half_model, tuple(batch), loss=loss, in_float32=drawing.layers, observers=observers
+    )
     wide = _Gradients(wide_step).at_scale(batch, 1.0)
     wanted = checked_loss_scale(half_model, loss_scale)
     gradients = _Gradients(half_step)
@@ -137,7 +128,7 @@ def _compare(
         num_samples=int(tf.nest.flatten(batch.x)[0].shape[0]),
         whole=_whole(wide, narrow, half),
         pairs=tuple(compare_arrays(one, [wide[one]], [narrow[one]], half) for one in wide),
-        notes=tuple(_notes(wide_step, others, half_model, half, (wanted, scale))),
+        notes=tuple(_notes(wide_step, drawing.others, half_model, half, (wanted, scale))),
     )
 
 
@@ -184,57 +175,8 @@ def _whole(wide: dict[str, Any], narrow: dict[str, Any], half: str) -> GradientP
     return compare_arrays("", list(wide.values()), [narrow[one] for one in wide], half)
 
 
-def _half_step(model: Any, data: Any, loss: Any, random: Collection[Any]) -> StepTrace:
-    def as_in_half(call: OpenCall) -> Any:
-        if not any(call.layer is one for one in random):
-            return call.outputs
-        dtype = call.layer.dtype_policy.compute_dtype
-        return map_tensors(call.outputs, lambda value: _narrowed(value, dtype))
-
-    observers = Observers(on_outputs=as_in_half, on_gradients=_dense)
-    return trace_step(model, data, loss=loss, in_float32=random, observers=observers)
-
-
-def _narrowed(value: Any, dtype: str) -> Any:
-    return tf.cast(value, dtype) if value.dtype.is_floating else value
-
-
-def _random_layers(model: Any, step: StepTrace) -> list[Any]:
-    """Finds layers of Keras that do little else than draw random numbers."""
-    drawing = _drawing_paths(step)
-    return [layer for path, layer in LayerPaths(model) if path in drawing and _only_draws(layer)]
-
-
-def _only_draws(layer: Any) -> bool:
-    if isinstance(layer, keras.layers.Wrapper):
-        return _only_draws(layer.layer)
-    is_augmentation = type(layer).__name__.startswith("Random")
-    return not is_custom(layer) and (isinstance(layer, _DRAWING) or is_augmentation)
-
-
-def _dense(gradients: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Adds up the rows of sparse gradients that are of one index, as optimizers do."""
-    return [(variable, _summed_rows(gradient)) for variable, gradient in gradients]
-
-
-def _summed_rows(gradient: Any) -> Any:
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    rows = tf.cast(gradient.values, tf.float32)
-    return tf.math.unsorted_segment_sum(rows, gradient.indices, gradient.dense_shape[0])
-
-
 def _is_in(half: str, layers: Iterable[LayerFacts]) -> bool:
     return any(facts.compute_dtype == half for facts in layers if facts.own_weight_dtypes)
-
-
-def _drawing_paths(step: StepTrace) -> set[str]:
-    hosts = (
-        step.trace.host(op)
-        for op in step.trace.live
-        if any(name in op.type for name in _RANDOM) and not step.phase(op)
-    )
-    return {host.path for host in hosts if host is not None}
 
 
 def _notes(
@@ -255,7 +197,7 @@ def _notes(
         notes.append(f"No layer with weights computes in {half}: little is compared.")
     if drawing:
         notes.append(
-            f"{some(sorted(drawing))} draw random numbers that differ between the precisions, "
+            f"{some(drawing)} draw random numbers that differ between the precisions, "
             "and the gradients with them."
         )
     idle = [path for path, key in step.gradients.items() if key is None]

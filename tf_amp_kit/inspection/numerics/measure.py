@@ -40,7 +40,8 @@ from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths, variable_paths
 from tf_amp_kit.tracing.running import StepRunner
-from tf_amp_kit.tracing.step_graph import Observers, build_by_step, trace_step
+from tf_amp_kit.tracing.step_graph import build_by_step, trace_step
+from tf_amp_kit.tracing.step_phases import Observers
 from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["Measurement", "measure_numerics"]
@@ -142,8 +143,8 @@ class Measurement:
         self._dtypes = _weight_dtypes(paths)
         names = {id(variable): path for variable, path in self._variables}
         self._observers = Observers(
-            self._probes.on_outputs,
-            lambda pairs: self._probes.on_gradients(pairs, names, self._dtypes),
+            on_outputs=self._probes.on_outputs,
+            on_gradients=lambda pairs: self._probes.on_gradients(pairs, names, self._dtypes),
         )
         self._loss = loss
         self._trace(batch_specs(data))
@@ -248,7 +249,7 @@ def _after_everything(step: StepTrace) -> Any:
     symbolic = step.reader.symbolic
     results = [symbolic[key] for key in step.trace.outputs.values()]
     with step.reader.graph.as_default(), tf.control_dependencies(results):
-        return tf.identity(symbolic[step.loss])
+        return tf.identity(results[0])
 
 
 def _length(batch: Batch) -> int:

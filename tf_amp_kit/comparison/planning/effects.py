@@ -1,0 +1,132 @@
+"""What the errors of units come to, each alone and many together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tf_amp_kit.comparison.planning.units import Unit
+from tf_amp_kit.tracing.paths import is_below
+
+__all__ = ["RANGE_HEADROOM", "Effects", "Samples"]
+
+#: Numbers within this factor of the format's largest one are about to overflow.
+RANGE_HEADROOM: Final = 8.0
+
+Samples = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Errors of units in half precision, as sampled at the outputs.
+
+    The samples of an error are what it comes to in each sample of the data, seen through
+    random sums of its outputs: the norm of the samples is that of the outputs' error.
+    Errors of several units have random signs: their squares add up. What a unit rounds
+    that another one has rounded before, because both run in half precision, is no error.
+
+    Attributes:
+        units: The units.
+        errors: The samples of each unit that runs in half precision alone, by path.
+        roundings: The part of them that comes from rounding what another unit returned,
+            by the paths of both.
+        nonfinite: Units that make NaN or Inf in half precision, alone.
+        largest: The largest magnitude that each unit takes or returns.
+        limit: The half format's largest number.
+        is_sum: Whether the error is that of one number, the loss, which is the sum of the
+            samples.
+    """
+
+    units: Sequence[Unit]
+    errors: Mapping[str, Samples]
+    roundings: Mapping[tuple[str, str], Samples]
+    nonfinite: Collection[str]
+    largest: Mapping[str, float]
+    limit: float
+    is_sum: bool = False
+
+    def score(self, path: str) -> float:
+        """Returns the error that is predicted if one unit alone runs in half precision."""
+        if path in self.nonfinite:
+            return math.inf
+        return math.sqrt(self._square(self.errors[path])) if path in self.errors else 0.0
+
+    def reason(self, path: str) -> str:
+        """Tells why a unit would be pinned."""
+        if path in self.nonfinite:
+            return "non-finite"
+        near = self.largest.get(path, 0.0) * RANGE_HEADROOM > self.limit
+        return "range" if near else "error"
+
+    def predict(self, pinned: Collection[str]) -> float:
+        """Returns the error that is predicted with some units in float32, the others in half."""
+        half = self.half_with(pinned)
+        if any(path in half for path in self.culprits):
+            return math.inf
+        return math.sqrt(sum(self.share(path, half) for path in half))
+
+    def half_with(self, pinned: Collection[str]) -> frozenset[str]:
+        """Returns the units that are left in half precision."""
+        return frozenset(
+            unit.path for unit in self.units if not any(is_below(unit.path, one) for one in pinned)
+        )
+
+    def share(self, path: str, half: Collection[str]) -> float:
+        """Returns the square of what a unit of those in half adds to their error."""
+        if path not in self._own:
+            return 0.0
+        own = self._own[path]
+        for giver in self.givers.get(path, ()):
+            if giver in half:
+                own = own - self.roundings[path, giver]
+        return self._square(own)
+
+    @cached_property
+    def culprits(self) -> tuple[str, ...]:
+        """Units that make NaN or Inf, without composites that only hold such a one."""
+        return tuple(
+            unit.path
+            for unit in self.units
+            if unit.path in self.nonfinite
+            and not any(one != unit.path and is_below(one, unit.path) for one in self.nonfinite)
+        )
+
+    @cached_property
+    def givers(self) -> dict[str, list[str]]:
+        """From whom each unit takes something."""
+        found: dict[str, list[str]] = {}
+        for path, giver in self.roundings:
+            found.setdefault(path, []).append(giver)
+        return found
+
+    @cached_property
+    def takers(self) -> dict[str, list[str]]:
+        """Who takes something from each unit."""
+        found: dict[str, list[str]] = {}
+        for path, giver in self.roundings:
+            found.setdefault(giver, []).append(path)
+        return found
+
+    @cached_property
+    def _own(self) -> dict[str, Samples]:
+        """The samples of each unit without those of the units inside of it."""
+        own = dict(self.errors)
+        parents = {unit.path: unit.parent for unit in self.units}
+        for path, parent in parents.items():
+            if parent in own and path in self.errors:
+                own[parent] = own[parent] - self.errors[path]
+        for (path, giver), samples in self.roundings.items():
+            parent = parents.get(path)
+            if parent in own and is_below(giver, parent):
+                own[parent] = own[parent] + samples
+        return own
+
+    def _square(self, samples: Samples) -> float:
+        square = float(np.dot(samples, samples))
+        return max(square, float(samples.sum()) ** 2) if self.is_sum else square
