@@ -11,7 +11,7 @@ from tf_amp_kit.formats import is_half, width
 from tf_amp_kit.precision.policy import current_amp
 from tf_amp_kit.tracing.records import LayerFacts
 
-__all__ = ["expected_half", "expected_precision", "usual_precision"]
+__all__ = ["computes_in", "expected_half", "expected_precision", "usual_precision"]
 
 
 def expected_precision(asked: str | None, layers: Iterable[LayerFacts]) -> str:
@@ -40,6 +40,11 @@ def expected_half(asked: str | None, layers: Iterable[LayerFacts]) -> str:
     weighted = [facts.compute_dtype for facts in layers if facts.own_weight_dtypes]
     counts = Counter(dtype for dtype in weighted if is_half(dtype))
     return counts.most_common(1)[0][0] if counts else "float16"
+
+
+def computes_in(half: str, layers: Iterable[LayerFacts]) -> bool:
+    """Tells whether any layer with weights computes in a format."""
+    return any(facts.compute_dtype == half for facts in layers if facts.own_weight_dtypes)
 
 
 def _wanted() -> str | None:

@@ -31,7 +31,7 @@ from tf_amp_kit.tracing.records import Conflict, LayerFacts
 from tf_amp_kit.tracing.state import undisturbed, variables_restored
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
-__all__ = ["trace_modes"]
+__all__ = ["conflict_record", "conflict_records", "trace_modes"]
 
 
 @dataclass
@@ -171,12 +171,13 @@ def _freeze(
         tensors=tuple(one.reader.tensors),
         inputs=keyed_numbers(keyed_arguments(one.arguments), one.reader),
         outputs=keyed_numbers(one.outputs, one.reader),
-        conflicts=_conflicts(one.recorder, paths),
+        conflicts=conflict_records(one.recorder, paths),
         losses=added_losses(one.recorder, one.reader),
     )
 
 
-def _conflicts(recorder: Recorder, paths: LayerPaths) -> tuple[Conflict, ...]:
+def conflict_records(recorder: Recorder, paths: LayerPaths | None) -> tuple[Conflict, ...]:
+    """Lists the conflicts that a recorder saw, each once."""
     found: dict[Any, Conflict] = {}
     for layer, clash in recorder.conflicts:
         one = conflict_record(layer, clash, paths)

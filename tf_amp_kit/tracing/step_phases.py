@@ -15,6 +15,7 @@ from tf_amp_kit.errors import InputsError
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.inputs import accepts_training
+from tf_amp_kit.tracing.model_graph import conflict_records
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.numbering import keyed_arguments, keyed_numbers, numbers
 from tf_amp_kit.tracing.observe import observing
@@ -225,6 +226,7 @@ class Step:
             tensors=tuple(reader.tensors),
             inputs=keyed_numbers(keyed_arguments(recorder.calls[0].arguments), reader),
             outputs=outputs,
+            conflicts=conflict_records(recorder, paths),
             losses=added_losses(recorder, reader),
         )
         return StepTrace(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 import keras
@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_amp_kit.data import DEFAULT_BATCH_SIZE, Batch, as_data, batches_of
-from tf_amp_kit.inspection.expected import expected_half
+from tf_amp_kit.inspection.expected import computes_in, expected_half
 from tf_amp_kit.inspection.numerics.pairs import GradientComparison, GradientPair, compare_arrays
 from tf_amp_kit.inspection.numerics.patterns import parse_half
 from tf_amp_kit.inspection.readings import checked_loss_scale
@@ -21,7 +21,6 @@ from tf_amp_kit.tracing.drawing import DrawingLayers
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
-from tf_amp_kit.tracing.records import LayerFacts
 from tf_amp_kit.tracing.running import StepRunner
 from tf_amp_kit.tracing.step_gradients import summed_rows
 from tf_amp_kit.tracing.step_graph import build_by_step, trace_step
@@ -98,7 +97,7 @@ def compare_gradients(
     build_by_step(model, data, loss)
     layers = layer_facts(LayerPaths(model))
     half = expected_half(asked, layers)
-    half_model = model if _is_in(half, layers) else convert_model(model, half)
+    half_model = model if computes_in(half, layers) else convert_model(model, half)
     batch = next(batches_of(data, batch_size))
     report = _compare(model, half_model, batch, loss, half, loss_scale)
     if verbose:
@@ -175,10 +174,6 @@ def _whole(wide: dict[str, Any], narrow: dict[str, Any], half: str) -> GradientP
     return compare_arrays("", list(wide.values()), [narrow[one] for one in wide], half)
 
 
-def _is_in(half: str, layers: Iterable[LayerFacts]) -> bool:
-    return any(facts.compute_dtype == half for facts in layers if facts.own_weight_dtypes)
-
-
 def _notes(
     step: StepTrace,
     drawing: Collection[str],
@@ -193,7 +188,7 @@ def _notes(
             f"At loss scale {wanted:g} there was NaN or Inf: the scale was halved down to "
             f"{used:g}, as dynamic loss scaling does by skipping steps."
         )
-    if not _is_in(half, layer_facts(LayerPaths(half_model))):
+    if not computes_in(half, layer_facts(LayerPaths(half_model))):
         notes.append(f"No layer with weights computes in {half}: little is compared.")
     if drawing:
         notes.append(
