@@ -40,11 +40,14 @@ class StepRunner:
         for variable, value in self._moved:
             variable.assign(value)
 
-    def function(self, outputs: Sequence[Any]) -> Callable[[Batch, float], list[Any]]:
+    def function(
+        self, outputs: Sequence[Any], *, is_optimized: bool = False
+    ) -> Callable[[Batch, float], list[Any]]:
         """Makes a function that computes some tensors of the step's graph.
 
         Args:
             outputs: Tensors of the graph.
+            is_optimized: Whether TensorFlow may optimize the graph, as it does in `fit`.
 
         Returns:
             A function of a batch and a loss scale.
@@ -53,7 +56,8 @@ class StepRunner:
 
         def run(batch: Batch, loss_scale: float) -> list[Any]:
             with values_restored(self.step.variables):
-                values = run_plainly(compute, self._flat_inputs(batch, loss_scale))
+                inputs = self._flat_inputs(batch, loss_scale)
+                values = compute(*inputs) if is_optimized else run_plainly(compute, inputs)
                 # Seeds are integers; statistics are left where they were.
                 seeds = [one for one in self.step.variables if not one.dtype.is_floating]
                 self._moved = [(one, one.read()) for one in seeds]

@@ -109,15 +109,14 @@ def trace_step(
         return step.trace(*specs)
 
 
-def build_by_step(model: Any, data: Any, loss: Any = None) -> None:
+def build_by_step(model: Any, data: Any) -> None:
     """Builds a model that is not built, by tracing it: weights stay the same.
 
     Args:
         model: A Keras model.
         data: What `trace_step` takes.
-        loss: Likewise.
     """
     # Some layers of Keras hold others that are never built.
     models = [layer for _, layer in LayerPaths(model) if isinstance(layer, keras.Model)]
     if not all(one.built for one in models):
-        trace_step(model, data, loss=loss, in_float32=True)
+        trace_step(model, data, in_float32=True, until=OUTPUTS)

@@ -65,13 +65,18 @@ class Search:
 
     @property
     def num_validations(self) -> int:
-        """How many choices of pins were run."""
-        return len(self.known) - 1
+        """How many choices of pins were run, that without pins included."""
+        return len(self.known)
 
     def find(self) -> Outcome:
         """Returns the smallest set of pins that was found, or the best if none will do."""
         found = self._shortest_prefix()
         return self._without_needless(found) if found.error <= self.target else found
+
+    def predicted(self) -> Outcome:
+        """Runs the shortest prefix that is predicted to do, and looks no further."""
+        length = self._guess(-1, len(self.order))
+        return self._tried(self.prefix(length or 0)) or self.first
 
     def prefix(self, length: int) -> tuple[str, ...]:
         """Returns the pins that the first units of the order come to."""

@@ -94,7 +94,7 @@ def compare_gradients(
     check_keras_model(model)
     asked = None if precision is None else parse_half(precision)
     data = as_data(data, y)
-    build_by_step(model, data, loss)
+    build_by_step(model, data)
     layers = layer_facts(LayerPaths(model))
     half = expected_half(asked, layers)
     half_model = model if computes_in(half, layers) else convert_model(model, half)

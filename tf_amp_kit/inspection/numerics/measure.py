@@ -131,7 +131,7 @@ class Measurement:
     def __init__(
         self, model: Any, data: Any, loss: Any, asked: str | None, loss_scale: float
     ) -> None:
-        build_by_step(model, data, loss)
+        build_by_step(model, data)
         paths = LayerPaths(model)
         self._model = model
         self._loss_scale = loss_scale

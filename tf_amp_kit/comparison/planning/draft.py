@@ -1,0 +1,194 @@
+"""A plan while it is made, and the record that it becomes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+import tensorflow as tf
+
+from tf_amp_kit.comparison.planning.effects import Effects
+from tf_amp_kit.comparison.planning.plan import PrecisionPlan
+from tf_amp_kit.comparison.planning.planner import Planner
+from tf_amp_kit.comparison.planning.records import CurvePoint, Errors, UnitEffect
+from tf_amp_kit.comparison.planning.search import Outcome, Search
+from tf_amp_kit.comparison.planning.step_times import measure_step_times
+from tf_amp_kit.comparison.planning.tolerances import default_tolerance, rounding_error
+from tf_amp_kit.precision.pinning.pins import Pin, Pins
+from tf_amp_kit.tables import some
+
+__all__ = ["Draft"]
+
+# Held-out batches exceed what was searched for by some percent.
+_SEARCH_SHARE: Final = 0.8
+
+# How many pins may be added because other batches exceed the tolerance.
+_NUM_EXTENSIONS: Final = 3
+
+
+class Draft:
+    """A plan while it is made.
+
+    Args:
+        model_name: The model's name.
+        planner: Knows the model and the batches.
+        tolerance: The largest error that is allowed; None for the usual one.
+        verbose: Whether to say beforehand what a tolerance out of reach will take.
+    """
+
+    def __init__(
+        self, model_name: str, planner: Planner, tolerance: float | None, *, verbose: bool
+    ) -> None:
+        self._model_name, self._planner, self._verbose = model_name, planner, verbose
+        self._half, self._half_held_out = planner.compare_half()
+        self._between = planner.between_batches()
+        self._noise = planner.float32_noise()
+        self._tolerance = tolerance or default_tolerance(
+            planner.metric, planner.half, self._noise, self._between
+        )
+        self._planned, self._planned_held_out = self._half, self._half_held_out
+        self._pins: tuple[str, ...] = ()
+        self._effects: Effects | None = None
+        self._search: Search | None = None
+        self._notes: list[str] = []
+
+    def make(self, num_probes: int, seed: int, max_validations: int | None) -> None:
+        """Looks for pins, unless all may run in half precision."""
+        if self._is_met:
+            return
+        planner = self._planner
+        self._effects = planner.effects(num_probes, seed)
+        search = planner.search(self._effects, _SEARCH_SHARE * self._tolerance, max_validations)
+        self._search = search
+        if planner.metric == "output" and self._tolerance < rounding_error(planner.half):
+            found = self._answered_at_once(search)
+        else:
+            found = search.find()
+        self._take(found)
+        for _ in range(_NUM_EXTENSIONS):
+            if self._is_met or self._error(self._planned) > self._tolerance:
+                break
+            more = search.extend(self._pins)
+            if more is None:
+                break
+            self._take(more)
+
+    def finish(self, seconds: float, *, time_steps: bool) -> PrecisionPlan:
+        """Makes the record."""
+        planner = self._planner
+        times = measure_step_times(planner, self._pins) if time_steps else None
+        return PrecisionPlan(
+            model_name=self._model_name,
+            precision=planner.half,
+            metric=planner.metric,
+            tolerance=self._tolerance,
+            units=tuple(self._unit_effects()),
+            pins=Pins(self._model_name, tuple(self._pin(path) for path in self._pins)),
+            half=self._half,
+            planned=self._planned,
+            half_held_out=self._half_held_out,
+            planned_held_out=self._planned_held_out,
+            between_batches=self._between,
+            curve=tuple(self._curve()),
+            num_batches=len(planner.batches),
+            num_held_out_batches=len(planner.held_out),
+            num_samples=sum(_num_samples(batch) for batch in planner.batches),
+            num_validations=1 if self._search is None else self._search.num_validations,
+            num_passes=planner.runs.num_passes,
+            seconds=seconds,
+            step_times=times,
+            notes=(*self._notes, *self._remarks()),
+        )
+
+    @property
+    def _is_met(self) -> bool:
+        errors = [self._planned, self._planned_held_out]
+        return all(self._error(one) <= self._tolerance for one in errors if one is not None)
+
+    def _error(self, errors: Errors) -> float:
+        error = getattr(errors, self._planner.metric)
+        return math.inf if error is None else float(error)
+
+    def _take(self, outcome: Outcome) -> None:
+        self._pins = outcome.pins
+        self._planned, self._planned_held_out = self._planner.compare(outcome.pins)
+
+    def _answered_at_once(self, search: Search) -> Outcome:
+        """Takes the pins that are predicted, without a search."""
+        found = search.predicted()
+        half, count = self._planner.half, len(found.pins)
+        note = (
+            f"A tolerance of {self._tolerance:g} is less than {half} makes of one number, about "
+            f"{rounding_error(half):.1g}: {count} of {len(self._planner.units)} layers are "
+            "predicted to have to stay in float32, and nothing was searched."
+        )
+        if self._verbose:
+            print(note)
+        self._notes.append(note)
+        return found
+
+    def _unit_effects(self) -> Iterator[UnitEffect]:
+        effects, search = self._effects, self._search
+        if effects is None or search is None:
+            return
+        units = {unit.path: unit for unit in effects.units}
+        for path in dict.fromkeys([*search.order, *units]):
+            is_pinned = path in self._pins
+            rest = tuple(one for one in self._pins if one != path)
+            measured = search.without(self._pins, path) if is_pinned else None
+            yield UnitEffect(
+                path=path,
+                layer_class=units[path].layer_class,
+                score=effects.score(path),
+                largest=effects.largest.get(path, 0.0),
+                reason=effects.reason(path),
+                is_pinned=is_pinned,
+                predicted_without=effects.predict(rest) if is_pinned else None,
+                measured_without=None if measured is None else measured.error,
+            )
+
+    def _pin(self, path: str) -> Pin:
+        effects = self._effects
+        (unit,) = [unit for unit in self._planner.units if unit.path == path]
+        half = self._planner.half
+        reasons = {
+            "non-finite": f"makes NaN or Inf in {half}",
+            "range": f"close to the largest {half}: {self._planner.largest.get(path, 0.0):.3g}",
+        }
+        assert effects is not None
+        error = f"error {effects.score(path):.2g} alone"
+        return Pin(path, unit.layer_class, reasons.get(effects.reason(path), error), in_files="")
+
+    def _curve(self) -> Iterator[CurvePoint]:
+        effects, search = self._effects, self._search
+        if effects is None or search is None:
+            return
+        for length in range(len(search.order) + 1):
+            pins = search.prefix(length) if length else ()
+            known = search.known.get(frozenset(pins))
+            yield CurvePoint(
+                len(pins), effects.predict(pins), None if known is None else known.error
+            )
+
+    def _remarks(self) -> Iterator[str]:
+        planner = self._planner
+        for path, why in planner.raising.items():
+            yield f"{path} cannot run in {planner.half}: {why}"
+        if planner.refused:
+            paths = list(planner.refused)
+            yield (
+                f"{some(paths)} cannot be pinned, for the code around would raise: "
+                f"{planner.refused[paths[0]].rstrip('.')}."
+            )
+        if planner.runs.drawing.others:
+            yield (
+                f"{some(planner.runs.drawing.others)} draw random numbers that differ between the "
+                "precisions, and the errors with them."
+            )
+        if not planner.held_out:
+            yield "There was no second batch to check the plan on."
+
+
+def _num_samples(batch: Any) -> int:
+    return int(tf.nest.flatten(batch.x)[0].shape[0])
