@@ -75,7 +75,8 @@ def draw_curve(axes: Axes, plan: PrecisionPlan) -> None:
     edge = sorted({x for x, error in every if not math.isfinite(error)})
     _draw_markers(axes, [(x, top) for x in edge], "not finite", 3)
     last = max(x for x, _ in every)
-    axes.set_xlim(-0.02 * max(last, 1), 1.02 * max(last, 1))
+    margin = 0.02 * last or 0.5
+    axes.set_xlim(-margin, last + margin)
     axes.xaxis.set_major_locator(MaxNLocator(16, integer=True))
     axes.set_xlabel("Number of pins")
     told = "; ".join(f"{key}: {number(error)}" for key, error in known.items())
@@ -103,6 +104,7 @@ def draw_scores(axes: Axes, plan: PrecisionPlan) -> None:
     if not units:
         say_nothing_there(axes, "no layer had to be ranked")
         axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
         return
     left, right = _limits([unit.score for unit in units] + [plan.tolerance])
     axes.set_xscale("log")

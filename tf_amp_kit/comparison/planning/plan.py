@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tf_amp_kit.comparison.planning import files, words
@@ -116,7 +116,8 @@ class PrecisionPlan:
 
     def __post_init__(self) -> None:
         # A plan is kept and saved: it must hold no model, and be what a file gives back.
-        object.__setattr__(self, "pins", self.pins.detached())
+        pins = replace(self.pins.detached(), model_name=self.model_name)
+        object.__setattr__(self, "pins", pins)
 
     @property
     def error(self) -> float:
