@@ -114,7 +114,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("changes", CHANGES, ids=str)
+@pytest.mark.parametrize("changes", CHANGES, ids=lambda changes: next(iter(changes)))
 def test_a_damaged_plan_is_refused(changes: dict[str, Any], path: Path) -> None:
     plan_of().save(path)
     content = json.loads(path.read_text(encoding="utf-8"))
