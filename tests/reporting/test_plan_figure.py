@@ -151,6 +151,12 @@ def test_a_clean_plan_says_that_nothing_was_ranked() -> None:
     assert [text.get_text() for text in scores.texts] == ["no layer had to be ranked"]
 
 
+@pytest.mark.parametrize("plan", [clean_plan(), plan_of(), many(150, 20)])
+def test_only_whole_numbers_of_pins_have_ticks(plan: PrecisionPlan) -> None:
+    curve, _ = axes_of(plan)
+    assert all(tick == int(tick) for tick in curve.get_xticks())
+
+
 def test_the_legend_has_what_is_drawn() -> None:
     assert legend(plan_of()) == [
         "tolerance 0.002",

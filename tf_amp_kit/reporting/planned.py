@@ -77,7 +77,7 @@ def draw_curve(axes: Axes, plan: PrecisionPlan) -> None:
     last = max(x for x, _ in every)
     margin = 0.02 * last or 0.5
     axes.set_xlim(-margin, last + margin)
-    axes.xaxis.set_major_locator(MaxNLocator(16, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(16, integer=True, min_n_ticks=1))
     axes.set_xlabel("Number of pins")
     told = "; ".join(f"{key}: {number(error)}" for key, error in known.items())
     # Markers at the upper edge reach out of it.
