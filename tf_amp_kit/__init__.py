@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tf_amp_kit import errors as errors
 
 if TYPE_CHECKING:
+    from tf_amp_kit.comparison.planning.apply import apply_plan
+    from tf_amp_kit.comparison.planning.plan import PrecisionPlan
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
     from tf_amp_kit.inspection.monitor import AmpMonitor
@@ -48,7 +50,12 @@ if TYPE_CHECKING:
         is_supported,
     )
     from tf_amp_kit.precision.state import AmpState
-    from tf_amp_kit.reporting.plots import plot_exponents, plot_gradients, plot_layers
+    from tf_amp_kit.reporting.plots import (
+        plot_exponents,
+        plot_gradients,
+        plot_layers,
+        plot_plan,
+    )
 
 __version__ = "0.1.0"
 
@@ -64,8 +71,10 @@ __all__ = [
     "NumericsReport",
     "Pin",
     "Pins",
+    "PrecisionPlan",
     "Protection",
     "amp_scope",
+    "apply_plan",
     "audit_layer_dtypes",
     "compare_gradients",
     "convert_model",
@@ -84,6 +93,7 @@ __all__ = [
     "plot_exponents",
     "plot_gradients",
     "plot_layers",
+    "plot_plan",
     "safe_epsilon",
     "safe_mask_value",
     "to_float32",
@@ -102,8 +112,10 @@ _HOMES: Final = {
     "NumericsReport": "tf_amp_kit.inspection.numerics.report",
     "Pin": "tf_amp_kit.precision.pinning.pins",
     "Pins": "tf_amp_kit.precision.pinning.pins",
+    "PrecisionPlan": "tf_amp_kit.comparison.planning.plan",
     "Protection": "tf_amp_kit.precision.loss_scaling.shadows",
     "amp_scope": "tf_amp_kit.precision.policy",
+    "apply_plan": "tf_amp_kit.comparison.planning.apply",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
     "compare_gradients": "tf_amp_kit.inspection.numerics.gradients",
     "convert_model": "tf_amp_kit.precision.conversion.convert",
@@ -121,6 +133,7 @@ _HOMES: Final = {
     "plot_exponents": "tf_amp_kit.reporting.plots",
     "plot_gradients": "tf_amp_kit.reporting.plots",
     "plot_layers": "tf_amp_kit.reporting.plots",
+    "plot_plan": "tf_amp_kit.reporting.plots",
     "safe_epsilon": "tf_amp_kit.precision.layers.constants",
     "safe_mask_value": "tf_amp_kit.precision.layers.constants",
     "to_float32": "tf_amp_kit.precision.conversion.convert",

@@ -7,6 +7,7 @@ AmpError (Exception)
 ├── ModelError (TypeError)           not a Keras model, or not one yet
 ├── LayerError (ValueError)          a layer that cannot be kept in float32
 ├── PinError (ValueError)            pins that match nothing, or cannot be set
+├── PlanError (ValueError)           a file that holds no precision plan
 ├── InputsError (ValueError)         example inputs are missing or do not fit
 ├── TracingError (RuntimeError)      a model that cannot be observed at all
 ├── ConversionError (ValueError)     a model that cannot be made in another precision
@@ -45,6 +46,7 @@ __all__ = [
     "OptimizerError",
     "PinError",
     "PinWarning",
+    "PlanError",
     "PrecisionError",
     "PureHalfWarning",
     "SelectionError",
@@ -82,6 +84,10 @@ class LayerError(AmpError, ValueError):
 
 class PinError(AmpError, ValueError):
     """A pin that matches no layer, or that the model cannot run with."""
+
+
+class PlanError(AmpError, ValueError):
+    """A file that holds no precision plan, or one of another version."""
 
 
 class InputsError(AmpError, ValueError):

@@ -23,7 +23,7 @@ from typing import Any, Final
 from tf_amp_kit import hardware
 from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision import state
-from tf_amp_kit.precision.pinning.pins import Pins
+from tf_amp_kit.precision.pinning.pins import HoldsPins, Pins
 from tf_amp_kit.precision.request import AUTO, DEFAULT_LEVEL, doubts, parse_request
 from tf_amp_kit.precision.state import AmpState
 
@@ -34,7 +34,10 @@ _warned: Final[set[str]] = set()
 
 
 def enable_amp(
-    name: str = AUTO, *, level: str = DEFAULT_LEVEL, pins: Pins | str | Path | None = None
+    name: str = AUTO,
+    *,
+    level: str = DEFAULT_LEVEL,
+    pins: Pins | HoldsPins | str | Path | None = None,
 ) -> AmpState:
     """Switches a precision on, for every layer created from now on.
 
@@ -52,8 +55,8 @@ def enable_amp(
             pure half. float32 is always recorded as `"O0"`. The policy reaches
             all layers alike: `pin_float32(model)` applies the rest once there is a
             model, and until then the audit says so.
-        pins: What `pin_float32(model)` pins instead of the level's layers, or the
-            file of it.
+        pins: What `pin_float32(model)` pins instead of the level's layers: pins,
+            a precision plan, or the file of either.
 
     Returns:
         The `AmpState` that is now current.
@@ -99,7 +102,10 @@ def disable_amp() -> None:
 
 
 def amp_scope(
-    name: str = AUTO, *, level: str = DEFAULT_LEVEL, pins: Pins | str | Path | None = None
+    name: str = AUTO,
+    *,
+    level: str = DEFAULT_LEVEL,
+    pins: Pins | HoldsPins | str | Path | None = None,
 ) -> AbstractContextManager[AmpState]:
     """Switches a precision on for the layers created inside a `with` block.
 

@@ -1,4 +1,4 @@
-"""Figures of numerics reports and gradient comparisons, for notebooks and files.
+"""Figures of numerics reports, gradient comparisons and precision plans, for notebooks and files.
 
 Each function returns a `matplotlib.figure.Figure` that stands for itself: nothing is
 shown, and pyplot does not know of it. `figure.savefig("name.png")` writes it; in a
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from tf_amp_kit.comparison.planning.plan import PrecisionPlan
 from tf_amp_kit.inspection.numerics.pairs import GradientComparison
 from tf_amp_kit.inspection.numerics.report import NumericsReport
-from tf_amp_kit.reporting import agreement, exponents, layer_map
+from tf_amp_kit.reporting import agreement, exponents, layer_map, planned
 from tf_amp_kit.reporting.canvas import (
     HALF_STYLE,
     WIDE_STYLE,
@@ -27,7 +28,7 @@ from tf_amp_kit.reporting.ranges import range_of, ranges_from
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["plot_exponents", "plot_gradients", "plot_layers"]
+__all__ = ["plot_exponents", "plot_gradients", "plot_layers", "plot_plan"]
 
 _WIDTH_INCHES: Final = 11.0
 # Title and legend, and the axis below.
@@ -194,6 +195,59 @@ def plot_gradients(
         }
         add_legend(figure, entries, 3)
     return figure
+
+
+def plot_plan(plan: PrecisionPlan) -> Figure:
+    """Draws what each further pin brings, and which layers lose most in half precision.
+
+    Use it to see whether a slightly larger tolerance would save pins, and how far the
+    layers that stay in half are from mattering.
+
+    Args:
+        plan: What `plan_precision` returned.
+
+    Returns:
+        A `matplotlib.figure.Figure`: the error against the number of pins on top, with
+        the tolerance and the plan; below, the first 30 layers of the ranking with
+        the error that is predicted of each alone in half precision. What is not finite
+        is at the edge.
+
+    Raises:
+        MissingExtraError: If matplotlib cannot be imported.
+
+    Example:
+
+    >>> from tf_amp_kit.comparison.planning.records import Errors
+    >>> from tf_amp_kit.precision.pinning.pins import Pins
+    >>> errors = Errors(output=0.0004)
+    >>> plan = PrecisionPlan(
+    ...     "net", "float16", "output", 0.002, (), Pins("net", ()), errors, errors, None, None,
+    ...     None, (), num_batches=1, num_held_out_batches=0, num_samples=32, num_validations=1,
+    ...     num_passes=2, seconds=0.5, step_times=None,
+    ... )  # fmt: skip
+    >>> [axes.get_title("left") for axes in plot_plan(plan).axes]
+    ['Error in the output by number of pins', 'Each layer alone in float16']
+    """
+    scores_height = planned.scores_inches(plan)
+    heights = [planned.CURVE_INCHES, scores_height]
+    with drawing(_WIDTH_INCHES, _FRAME_INCHES + 0.9 + sum(heights)) as figure:
+        set_title(figure, f"Precision plan of {_planned(plan)}")
+        # Apart, so that the labels below take no width from the curve.
+        above, below = figure.subfigures(
+            2, 1, squeeze=False, height_ratios=[heights[0] + 0.6, heights[1] + 0.6]
+        ).flat
+        curve, scores = above.subplots(), below.subplots()
+        planned.draw_curve(curve, plan)
+        planned.draw_scores(scores, plan)
+        add_legend(figure, planned.legend_entries(plan), 4)
+    return figure
+
+
+def _planned(plan: PrecisionPlan) -> str:
+    count = len(plan.pins.pins)
+    pins = "no pins" if not count else "1 pin" if count == 1 else f"{count} pins"
+    met = "met" if plan.meets_tolerance else "not met"
+    return f"{plan.model_name!r} in {plan.precision}: {pins}, tolerance {plan.tolerance:.3g} {met}"
 
 
 def _subject(report: NumericsReport) -> str:

@@ -2,13 +2,71 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
 
-__all__ = ["BatchDifference", "CurvePoint", "Errors", "UnitEffect"]
+import numpy as np
+
+__all__ = [
+    "BatchDifference",
+    "CurvePoint",
+    "Errors",
+    "NumberRecord",
+    "UnitEffect",
+    "without_numpy",
+]
 
 
-@dataclass(frozen=True)
-class UnitEffect:
+class NumberRecord:
+    """A record of numbers, equal to another one also where both have NaN.
+
+    Example:
+
+    >>> Errors(0.5, 0.0, 0.0, math.nan) == Errors(0.5, 0.0, 0.0, float("nan"))
+    True
+    """
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return _comparable(self) == _comparable(other)
+
+    def __hash__(self) -> int:
+        return hash(_comparable(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dictionary for strict JSON; None for what is not finite."""
+        values = {name: without_numpy(getattr(self, name)) for name in _names(self)}
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in values.items()
+        }
+
+
+def without_numpy(value: Any) -> Any:
+    """Turns a number of NumPy's, which JSON does not know, into one of Python's.
+
+    Example:
+
+    >>> without_numpy(np.bool_(True)), without_numpy(1.5)
+    (True, 1.5)
+    """
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _names(record: Any) -> Iterator[str]:
+    return (one.name for one in fields(record))
+
+
+def _comparable(record: Any) -> tuple[Any, ...]:
+    values = (getattr(record, name) for name in _names(record))
+    return tuple("NaN" if value != value else value for value in values)
+
+
+@dataclass(frozen=True, eq=False)
+class UnitEffect(NumberRecord):
     """What one unit, a layer or a composite, does to a model in half precision.
 
     Attributes:
@@ -35,8 +93,8 @@ class UnitEffect:
     measured_without: float | None = None
 
 
-@dataclass(frozen=True)
-class Errors:
+@dataclass(frozen=True, eq=False)
+class Errors(NumberRecord):
     """How far a model in half precision, some layers pinned, is from float32.
 
     Each is infinite if half precision makes NaN or Inf where float32 does not.
@@ -57,8 +115,8 @@ class Errors:
     gradient_cosine: float | None = None
 
 
-@dataclass(frozen=True)
-class BatchDifference:
+@dataclass(frozen=True, eq=False)
+class BatchDifference(NumberRecord):
     """How much two batches differ in float32: what an error is to be compared with.
 
     Attributes:
@@ -72,8 +130,8 @@ class BatchDifference:
     gradient_cosine: float
 
 
-@dataclass(frozen=True)
-class CurvePoint:
+@dataclass(frozen=True, eq=False)
+class CurvePoint(NumberRecord):
     """The error with the first units of the ranking pinned.
 
     Attributes:

@@ -17,7 +17,7 @@ from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
 from tf_amp_kit.precision.conversion.files import SavedModel, read_saved, weights_file
 from tf_amp_kit.precision.layer_policies import policy_scope
 from tf_amp_kit.precision.pinning.carried import apply_carried
-from tf_amp_kit.precision.pinning.pins import Pins
+from tf_amp_kit.precision.pinning.pins import HoldsPins, Pins
 from tf_amp_kit.precision.pinning.policy_map import pins_are_carried
 
 __all__ = ["load_model"]
@@ -27,7 +27,7 @@ def load_model(
     path: str | os.PathLike[str],
     precision: str | None = None,
     *,
-    pins: Pins | str | os.PathLike[str] | None = None,
+    pins: Pins | HoldsPins | str | os.PathLike[str] | None = None,
     custom_objects: dict[str, Any] | None = None,
     compile: bool = True,
     safe_mode: bool = True,
@@ -45,7 +45,7 @@ def load_model(
             file with a whole model.
         precision: What to convert the model to, as `convert_model` does; None
             keeps the file's.
-        pins: Pins to apply at the end, or the path of their JSON file.
+        pins: Pins to apply at the end, a precision plan, or the JSON file of either.
         custom_objects: As in `keras.saving.load_model`: classes and functions
             by the names that the file has for them.
         compile: Whether to compile the model, and to load the optimizer's state.

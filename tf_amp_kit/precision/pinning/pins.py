@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import keras
 
@@ -16,10 +16,21 @@ from tf_amp_kit.precision.pinning.transaction import Transaction
 from tf_amp_kit.tables import render_table, wrapped
 from tf_amp_kit.tracing.paths import LayerPaths
 
-__all__ = ["Pin", "Pins"]
+__all__ = ["PLAN_FORMAT", "HoldsPins", "Pin", "Pins"]
 
 _FORMAT: Final = "tf_amp_kit pins"
 _VERSION: Final = 1
+#: A precision plan's file holds its pins in the same form, and more: format and version.
+PLAN_FORMAT: Final = ("tf_amp_kit plan", 1)
+_READABLE: Final = ((_FORMAT, _VERSION), PLAN_FORMAT)
+
+
+class HoldsPins(Protocol):
+    """What can stand for its pins wherever pins are taken: a precision plan."""
+
+    @property
+    def pins(self) -> Pins:
+        """The pins."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +114,7 @@ class Pins:
 
     @classmethod
     def parse(cls, pins: Any) -> Pins | None:
-        """Takes pins, the file of some, or None.
+        """Takes pins, a plan that holds some, the file of either, or None.
 
         Args:
             pins: As above.
@@ -116,9 +127,13 @@ class Pins:
             return pins
         if isinstance(pins, str | os.PathLike):
             return cls.load(pins)
+        # The record of a plan belongs to a package above this one.
+        held = getattr(pins, "pins", None)
+        if isinstance(held, Pins):
+            return held
         raise PinError(
-            "Unknown pins. Expected what `pin_float32` returned, or the path of a file that its "
-            f"`save` wrote. Received: pins={pins!r}."
+            "Unknown pins. Expected what `pin_float32` returned, a precision plan, or the path of "
+            f"a file that the `save` of one wrote. Received: pins={pins!r}."
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -131,16 +146,24 @@ class Pins:
             "format": _FORMAT,
             "version": _VERSION,
             "model_name": self.model_name,
-            "pins": {
-                pin.path: {"layer_class": pin.layer_class, "reason": pin.reason}
-                for pin in self.pins
-            },
+            "pins": self.by_path(),
         }
         Path(path).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
+    def by_path(self) -> dict[str, dict[str, str]]:
+        """Returns what a file has of the pins."""
+        return {
+            pin.path: {"layer_class": pin.layer_class, "reason": pin.reason} for pin in self.pins
+        }
+
+    def detached(self) -> Pins:
+        """Returns the pins as they are on no model: with no word of its files, nothing to undo."""
+        pins = tuple(replace(pin, in_files="") for pin in self.pins)
+        return Pins(self.model_name, pins, self.remarks)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Pins:
-        """Reads what `save` wrote.
+        """Reads what `save` wrote, or the pins of a precision plan that its `save` wrote.
 
         Args:
             path: The file.
@@ -154,7 +177,7 @@ class Pins:
         """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-            if (content["format"], content["version"]) != (_FORMAT, _VERSION):
+            if (content["format"], content["version"]) not in _READABLE:
                 raise ValueError
             pins = tuple(
                 Pin(path_in, str(pin["layer_class"]), str(pin["reason"]), in_files="")
@@ -163,8 +186,9 @@ class Pins:
             return cls(str(content["model_name"]), pins)
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise PinError(
-                f"The file holds no pins. Expected JSON that `Pins.save` wrote, version "
-                f"{_VERSION}. Received: {str(path)!r}."
+                "The file holds no pins. Expected JSON that `Pins.save` wrote, version "
+                f"{_VERSION}, or `PrecisionPlan.save`, version {PLAN_FORMAT[1]}. "
+                f"Received: {str(path)!r}."
             ) from error
 
     def to_dict(self) -> dict[str, Any]:
