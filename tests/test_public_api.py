@@ -26,6 +26,7 @@ def test_the_promised_names_are_all_there() -> None:
         "plot_gradients",
         "plot_layers",
         "plot_plan",
+        "PlanError",
         "PrecisionPlan",
         "apply_plan",
         "LossScaleOptimizer",

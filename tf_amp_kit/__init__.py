@@ -22,6 +22,7 @@ from tf_amp_kit import errors as errors
 if TYPE_CHECKING:
     from tf_amp_kit.comparison.planning.apply import apply_plan
     from tf_amp_kit.comparison.planning.plan import PrecisionPlan
+    from tf_amp_kit.errors import PlanError
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
     from tf_amp_kit.inspection.monitor import AmpMonitor
@@ -71,6 +72,7 @@ __all__ = [
     "NumericsReport",
     "Pin",
     "Pins",
+    "PlanError",
     "PrecisionPlan",
     "Protection",
     "amp_scope",
@@ -112,6 +114,7 @@ _HOMES: Final = {
     "NumericsReport": "tf_amp_kit.inspection.numerics.report",
     "Pin": "tf_amp_kit.precision.pinning.pins",
     "Pins": "tf_amp_kit.precision.pinning.pins",
+    "PlanError": "tf_amp_kit.errors",
     "PrecisionPlan": "tf_amp_kit.comparison.planning.plan",
     "Protection": "tf_amp_kit.precision.loss_scaling.shadows",
     "amp_scope": "tf_amp_kit.precision.policy",

@@ -87,7 +87,13 @@ class PinError(AmpError, ValueError):
 
 
 class PlanError(AmpError, ValueError):
-    """A file that holds no precision plan, or one of another version."""
+    """A file that holds no precision plan, or one of another version.
+
+    Example:
+
+    >>> issubclass(PlanError, ValueError)
+    True
+    """
 
 
 class InputsError(AmpError, ValueError):
