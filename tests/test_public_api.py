@@ -22,6 +22,7 @@ def test_the_promised_names_are_all_there() -> None:
         "compare_gradients",
         "find_nonfinite",
         "measure_numerics",
+        "plan_precision",
         "plot_exponents",
         "plot_gradients",
         "plot_layers",

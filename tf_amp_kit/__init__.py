@@ -21,6 +21,7 @@ from tf_amp_kit import errors as errors
 
 if TYPE_CHECKING:
     from tf_amp_kit.comparison.planning.apply import apply_plan
+    from tf_amp_kit.comparison.planning.find import plan_precision
     from tf_amp_kit.comparison.planning.plan import PrecisionPlan
     from tf_amp_kit.errors import PlanError
     from tf_amp_kit.hardware import detect_hardware
@@ -92,6 +93,7 @@ __all__ = [
     "make_loss_scale_optimizer",
     "measure_numerics",
     "pin_float32",
+    "plan_precision",
     "plot_exponents",
     "plot_gradients",
     "plot_layers",
@@ -133,6 +135,7 @@ _HOMES: Final = {
     "make_loss_scale_optimizer": "tf_amp_kit.precision.loss_scaling.factory",
     "measure_numerics": "tf_amp_kit.inspection.numerics.measure",
     "pin_float32": "tf_amp_kit.precision.pinning.pin",
+    "plan_precision": "tf_amp_kit.comparison.planning.find",
     "plot_exponents": "tf_amp_kit.reporting.plots",
     "plot_gradients": "tf_amp_kit.reporting.plots",
     "plot_layers": "tf_amp_kit.reporting.plots",

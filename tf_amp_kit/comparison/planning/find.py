@@ -53,7 +53,95 @@ def plan_precision(
     time_steps: bool = True,
     verbose: int = 1,
 ) -> PrecisionPlan:
-    """Finds the fewest layers that have to stay in float32 for a model to keep its results."""
+    """Finds the fewest layers that have to stay in float32 for a model to keep its results.
+
+    Use it on a trained model before half precision goes into production, where pinning
+    by rule is too much or not enough. It says first what all of the model in half
+    precision costs, and stops there if that is within the tolerance. Otherwise it ranks
+    what can be pinned, searches a small set of pins, runs the model with them, drops
+    those that are not needed, and checks the rest on batches that it did not search on.
+
+    Method. The model runs once in float32 while every unit, a layer or a composite, runs
+    in half precision beside it on the same inputs: the difference d is the error that it
+    makes by itself. A backward pass from random signs r on the outputs y (r / |y| for
+    each output) gives g, the gradient at what the unit returned, and s = sum(g d) over
+    each sample. The mean of s^2 over the signs is the squared norm of what d comes to at
+    the outputs (Hutchinson's estimator of a trace, of J d d' J'), so that
+
+        score = sqrt(sum over samples of the mean over probes of s^2)
+
+    is the relative error with this unit alone in half precision, up to first order.
+    The signs of four probes are orthogonal to each other. Errors of several units have
+    random signs, so the predicted error of a choice is the root of the sum of their
+    squares; a rounding that the unit before has done already, because it is in half
+    precision too, is taken out of the samples. The order of the pins follows from that:
+    first what makes NaN or Inf, then what comes within a factor of 8 of the format's
+    largest number, then whatever takes most off the prediction per layer. The search
+    aims at 0.8 of the tolerance, starts where the prediction says, corrects it by each
+    run, and drops pins one at a time.
+
+    What it cannot see: how errors of units amplify each other, beyond first order (each
+    choice is run, which tells); other batches than these, and what training does to the
+    weights; code that runs in training mode only, for dropout, the statistics of
+    normalizations and random layers are held still; samples that influence each other
+    within a batch, which the scores take for independent; what has no gradient, such as
+    an argmax; layers in the body of a loop, which are pinned as the layer that has it.
+
+    A model that computes in the wanted format is looked at as it is, pins included. Of
+    another model a copy is made, as by `convert_model`. Weights, statistics, policies,
+    seeds and compiled functions are as before afterwards, whatever happens.
+
+    Args:
+        model: A Keras model, trained. It need not be compiled for the metric `"output"`.
+        data: `(x, y[, sample_weight])` as arrays or tensors, a dataset or a Keras
+            `PyDataset`, or `x` alone. At least 64 samples are searched on, and as many
+            more held out, if there are so many.
+        y: The targets, if `data` is `x`.
+        loss: What `compile` takes as `loss`; None for the compiled one. A plain function
+            is called as a loop of your own would, `loss(y, y_pred)`.
+        precision: `"fp16"` or `"bf16"`. None means what `enable_amp` recorded, else the
+            global policy's, else what most of the model computes in, else float16.
+        tolerance: The largest error in the metric. None means 0.002 in float16 and 0.02
+            in bfloat16, which ordinary models stay below, or ten times what the outputs
+            move by if the inputs move by a float32 rounding; for the loss and the
+            gradients no less than a tenth of the difference between two batches.
+        metric: `"output"`: the norm of the outputs' difference over the norm of those in
+            float32, of several outputs the root of the summed squares; `"loss"`: the
+            change of the loss over its magnitude; `"gradient"`: the norm of the weight
+            gradients' difference over the norm of those in float32.
+        validation: Data to check the plan on, instead of the next batches of `data`.
+        probes: How many random backward passes there are per batch.
+        max_validations: How many choices of pins may be run. None means 7, and one per
+            pin.
+        seed: Chooses the random signs.
+        batch_size: How many samples of arrays are a batch; None for all of them.
+        time_steps: Whether to time a step in float32, in half precision and with the
+            plan.
+        verbose: 1 prints the plan, 0 is silent.
+
+    Returns:
+        A `PrecisionPlan`: `plan.pins`, `save`, and `tf_amp_kit.apply_plan(model, plan)`.
+
+    Raises:
+        ModelError: If it is not a Keras 3 model, or has no loss and the metric needs one.
+        InputsError: If the data cannot be read, do not fit the model, or make NaN or Inf
+            in float32 already.
+        PrecisionError: If the precision is unknown or no half format, if the metric is
+            unknown, or if the tolerance is no positive number.
+        TracingError: If the model's Python code needs values.
+        ConversionError: If no copy of the model can be made.
+
+    Example:
+
+    >>> import numpy as np
+    >>> layers = [keras.layers.Dense(8, name="body"), keras.layers.Dense(1, name="head")]
+    >>> model = keras.Sequential([keras.Input((4,)), *layers], name="net")
+    >>> x = np.random.default_rng(0).normal(size=(128, 4)) * 1e4
+    >>> model.layers[0].set_weights([np.full((4, 8), 1e3), np.zeros(8)])
+    >>> plan = plan_precision(model, x, precision="fp16", time_steps=False, verbose=0)
+    >>> plan.pins.paths, plan.meets_tolerance
+    (('body', 'head'), True)
+    """
     started = time.perf_counter()
     check_keras_model(model)
     metric = checked_metric(metric)

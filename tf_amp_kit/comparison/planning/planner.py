@@ -25,7 +25,7 @@ from tf_amp_kit.comparison.planning.trials import Run, Runs
 from tf_amp_kit.comparison.planning.units import Unit, find_units, innermost, topmost
 from tf_amp_kit.data import Batch
 from tf_amp_kit.errors import InputsError
-from tf_amp_kit.precision.pinning.effects import Harm, find_harm
+from tf_amp_kit.precision.pinning.effects import Harm, find_conflicts
 from tf_amp_kit.tracing.step_phases import GRADIENTS, LOSS, OUTPUTS
 
 __all__ = ["Planner"]
@@ -128,7 +128,7 @@ class Planner:
             pins = self._lifted(wanted)
             run = self.runs.with_pins(pins, _UNTIL[self.metric], self._paths)
             before, after = self._half_run.step.trace, run.step.trace
-            harms = [one for one in find_harm((before,), (after,), pins) if one.conflict]
+            harms = list(find_conflicts(before, after, pins))
             if not harms:
                 break
             self._learn(harms)

@@ -18,7 +18,7 @@ NUM_SPARE_VALIDATIONS: Final = 7
 _NUM_ALL_TRIED: Final = 8
 
 # How far beyond the target a prediction may be for a run to be worth it.
-_DOUBT: Final = 1.3
+_DOUBT: Final = 1.15
 
 
 class Outcome(NamedTuple):

@@ -107,8 +107,11 @@ class Runs:
 
     def with_pins(self, pinned: Collection[str], until: str, units: Collection[str] | None) -> Run:
         """Traces the model with some layers, and what is in them, in float32."""
-        layers = [layer for path, layer in self.paths if any(is_below(path, one) for one in pinned)]
-        return self._run(layers, until, units)
+        return self._run(self.layers_of(pinned), until, units)
+
+    def layers_of(self, pinned: Collection[str]) -> list[Any]:
+        """Returns the layers that pins mean, sublayers included."""
+        return [layer for path, layer in self.paths if any(is_below(path, one) for one in pinned)]
 
     def _run(self, in_float32: Any, until: str, units: Collection[str] | None) -> Run:
         watch = Watch(units)

@@ -22,6 +22,7 @@ from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 __all__ = [
     "Harm",
     "cannot_harm",
+    "find_conflicts",
     "find_harm",
     "half_losses",
     "trace_model",
@@ -112,13 +113,29 @@ def find_harm(
     return [harm for old, new in pairs for harm in _harm_in_mode(old, new, pinned)]
 
 
-def _harm_in_mode(before: ModelTrace, after: ModelTrace, pinned: Collection[str]) -> Iterator[Harm]:
+def find_conflicts(
+    before: ModelTrace, after: ModelTrace, pinned: Collection[str]
+) -> Iterator[Harm]:
+    """Finds what raises because some layers were pinned, and did not before.
+
+    Args:
+        before: The trace without the pins.
+        after: The trace with them, in the same mode.
+        pinned: Their paths.
+
+    Yields:
+        Pins with the code that their float32 results break.
+    """
     old = {(one.path, one.source, one.operation) for one in before.conflicts}
     for one in after.conflicts:
         if (one.path, one.source, one.operation) not in old:
             reason = f"{one.path or 'the model'} raises: {one.message.rstrip('.')}"
             for path in _results_used_by(after, one.path, pinned):
                 yield Harm(path, one.path, reason, one)
+
+
+def _harm_in_mode(before: ModelTrace, after: ModelTrace, pinned: Collection[str]) -> Iterator[Harm]:
+    yield from find_conflicts(before, after, pinned)
     allowed = Counter(host.path for _, host in _wide_products(before, pinned))
     for op, host in _wide_products(after, pinned):
         allowed[host.path] -= 1
