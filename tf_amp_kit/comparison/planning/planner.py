@@ -97,7 +97,15 @@ class Planner:
     def effects(self, num_probes: int, seed: int) -> Effects:
         """Samples what each unit does."""
         weights = {key: _inverse_norm(self.wide, key) for key in self.wide[0].outputs}
-        probing = Probing(self.runs, self.units, self.half, weights, self.metric == "loss")
+        probing = Probing(
+            self.runs,
+            self.units,
+            self.half,
+            self.metric,
+            weights,
+            inverse_norm=_inverse(norm(one for r in self.wide for one in r.gradients.values())),
+            loss_scale=self._half_run.fitting_scale,
+        )
         effects, self.raising = probing.effects(self.batches, num_probes, seed, self.largest)
         return effects
 
@@ -191,7 +199,10 @@ def _check_float32(results: Sequence[Results]) -> None:
 
 
 def _inverse_norm(results: Sequence[Results], key: str) -> float:
-    length = norm([one.outputs[key] for one in results])
+    return _inverse(norm(one.outputs[key] for one in results))
+
+
+def _inverse(length: float) -> float:
     return 1 / length if length else 0.0
 
 
