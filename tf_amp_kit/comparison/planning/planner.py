@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tf_amp_kit.comparison.planning.culprits import find_culprits
 from tf_amp_kit.comparison.planning.effects import Effects
 from tf_amp_kit.comparison.planning.probing import Probing
 from tf_amp_kit.comparison.planning.ranking import rank_units
@@ -111,7 +112,7 @@ class Planner:
 
     def search(self, effects: Effects, target: float, max_validations: int | None) -> Search:
         """Prepares a search for the pins."""
-        first = Outcome((), self._error(self._half), self._culprits(self._half))
+        first = Outcome((), self._error(self._half), self._culprits(self._half, self._half_run))
         return Search(
             order=rank_units(effects, tuple(self.refused)),
             predict=effects.predict,
@@ -141,7 +142,7 @@ class Planner:
                 break
             self._learn(harms)
         results = self._results(run, self.batches)
-        return Outcome(pins, self._error(results), self._culprits(results))
+        return Outcome(pins, self._error(results), self._culprits(results, run))
 
     def _lifted(self, pins: Sequence[str]) -> tuple[str, ...]:
         lifted = []
@@ -168,25 +169,11 @@ class Planner:
         error = getattr(errors_between(self.wide, results), self.metric)
         return math.inf if error is None else float(error)
 
+    def _culprits(self, results: Sequence[Results], run: Run) -> tuple[str, ...]:
+        return find_culprits(self.wide, results, run.step.trace, self.units)
+
     def _held_out_errors(self, results: Sequence[Results]) -> Errors | None:
         return errors_between(self.wide_held_out, results) if results else None
-
-    def _culprits(self, results: Sequence[Results]) -> tuple[str, ...]:
-        """Finds the units that took finite numbers and returned others, which float32 did not."""
-        found: dict[str, None] = {}
-        for wide, half in zip(self.wide, results, strict=True):
-            fine = {seen.path for seen in wide.extremes if seen.returned_finite}
-            bad = [
-                seen.path
-                for seen in half.extremes
-                if seen.path in fine and seen.took_finite and not seen.returned_finite
-            ]
-            found |= dict.fromkeys(bad)
-        return tuple(path for path in found if not _holds_another(path, found))
-
-
-def _holds_another(path: str, others: Collection[str]) -> bool:
-    return any(one != path and one.startswith(f"{path}/") for one in others)
 
 
 def _check_float32(results: Sequence[Results]) -> None:
