@@ -136,7 +136,7 @@ def brute_force(net: Net, precision: str, options: argparse.Namespace) -> BruteF
             max_seconds=options.greedy_seconds,
         )
         for name, share in TOLERANCES.items()
-        if options.greedy_seconds
+        if options.greedy_seconds and name in options.tolerances
     }
     return BruteForce(half, singles, greedy)
 
@@ -231,7 +231,7 @@ def bench_net(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
     for precision in options.formats:
         brute = brute_force(net, precision, options)
         print(f"  {precision}: {described(net, brute)}", flush=True)
-        for tolerance in () if options.no_plan else TOLERANCES:
+        for tolerance in () if options.no_plan else options.tolerances:
             rows.append(compare(net, precision, brute, tolerance))
             print(f"    {tolerance}: {rows[-1]}", flush=True)
     return rows
@@ -243,6 +243,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--nets", nargs="+", choices=NETS, default=list(NETS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--formats", nargs="+", default=["fp16", "bf16"])
+    help_text = "of the error with everything in half"
+    parser.add_argument(
+        "--tolerances", nargs="+", choices=TOLERANCES, default=list(TOLERANCES), help=help_text
+    )
     parser.add_argument("--no-plan", action="store_true", help="brute force only")
     parser.add_argument("--compiled", action="store_true", help="single runs in a tf.function")
     help_text = "for each pin, run only so many units, those first that are worst alone"

@@ -17,9 +17,23 @@ GOOD, BAD = 0.002, 0.15
 ALL = {**PLANTED, **TOGETHER}
 
 
-@pytest.mark.parametrize("compiled", (False, True), ids=("eager", "compiled"))
 @pytest.mark.parametrize("name", ALL)
-def test_pinning_the_planted_layers_is_what_float16_needs(name: str, compiled: bool) -> None:
+def test_pinning_the_planted_layers_is_what_float16_needs(name: str) -> None:
+    _check_that_pins_help(name)
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_compiled_code_overflows_together_as_eager_code_does(name: str) -> None:
+    _check_that_pins_help(name, compiled=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED)
+def test_compiled_code_breaks_where_eager_code_does(name: str) -> None:
+    _check_that_pins_help(name, compiled=True)
+
+
+def _check_that_pins_help(name: str, *, compiled: bool = False) -> None:
     model, x, planted = ALL[name](0)
     twin, y32 = amp.convert_model(model, "float16"), outputs(model, x)
 
