@@ -286,6 +286,7 @@ def _block(hidden: Any, index: int) -> Any:
     normed = layers.LayerNormalization(name=f"norm_{index}")(hidden)
     inner = layers.Dense(2 * WIDTH, name=f"widen_{index}")(normed)
     inner = layers.Activation("gelu", name=f"gelu_{index}")(inner)
-    return layers.Add(name=f"add_{index}")(
-        [hidden, layers.Dense(WIDTH, name=f"out_{index}")(inner)]
+    inner = layers.Dropout(0.1, name=f"drop_{index}")(
+        layers.Dense(WIDTH, name=f"out_{index}")(inner)
     )
+    return layers.Add(name=f"add_{index}")([hidden, inner])
