@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tf_amp_kit.comparison.planning.culprits import find_culprits
 from tf_amp_kit.comparison.planning.effects import Effects
 from tf_amp_kit.comparison.planning.probing import Probing
 from tf_amp_kit.comparison.planning.ranking import rank_units
@@ -97,13 +98,21 @@ class Planner:
     def effects(self, num_probes: int, seed: int) -> Effects:
         """Samples what each unit does."""
         weights = {key: _inverse_norm(self.wide, key) for key in self.wide[0].outputs}
-        probing = Probing(self.runs, self.units, self.half, weights, self.metric == "loss")
+        probing = Probing(
+            self.runs,
+            self.units,
+            self.half,
+            self.metric,
+            weights,
+            inverse_norm=_inverse(norm(one for r in self.wide for one in r.gradients.values())),
+            loss_scale=self._half_run.fitting_scale,
+        )
         effects, self.raising = probing.effects(self.batches, num_probes, seed, self.largest)
         return effects
 
     def search(self, effects: Effects, target: float, max_validations: int | None) -> Search:
         """Prepares a search for the pins."""
-        first = Outcome((), self._error(self._half), self._culprits(self._half))
+        first = Outcome((), self._error(self._half), self._culprits(self._half, self._half_run))
         return Search(
             order=rank_units(effects, tuple(self.refused)),
             predict=effects.predict,
@@ -133,7 +142,7 @@ class Planner:
                 break
             self._learn(harms)
         results = self._results(run, self.batches)
-        return Outcome(pins, self._error(results), self._culprits(results))
+        return Outcome(pins, self._error(results), self._culprits(results, run))
 
     def _lifted(self, pins: Sequence[str]) -> tuple[str, ...]:
         lifted = []
@@ -160,25 +169,11 @@ class Planner:
         error = getattr(errors_between(self.wide, results), self.metric)
         return math.inf if error is None else float(error)
 
+    def _culprits(self, results: Sequence[Results], run: Run) -> tuple[str, ...]:
+        return find_culprits(self.wide, results, run.step.trace, self.units)
+
     def _held_out_errors(self, results: Sequence[Results]) -> Errors | None:
         return errors_between(self.wide_held_out, results) if results else None
-
-    def _culprits(self, results: Sequence[Results]) -> tuple[str, ...]:
-        """Finds the units that took finite numbers and returned others, which float32 did not."""
-        found: dict[str, None] = {}
-        for wide, half in zip(self.wide, results, strict=True):
-            fine = {seen.path for seen in wide.extremes if seen.returned_finite}
-            bad = [
-                seen.path
-                for seen in half.extremes
-                if seen.path in fine and seen.took_finite and not seen.returned_finite
-            ]
-            found |= dict.fromkeys(bad)
-        return tuple(path for path in found if not _holds_another(path, found))
-
-
-def _holds_another(path: str, others: Collection[str]) -> bool:
-    return any(one != path and one.startswith(f"{path}/") for one in others)
 
 
 def _check_float32(results: Sequence[Results]) -> None:
@@ -191,7 +186,10 @@ def _check_float32(results: Sequence[Results]) -> None:
 
 
 def _inverse_norm(results: Sequence[Results], key: str) -> float:
-    length = norm([one.outputs[key] for one in results])
+    return _inverse(norm(one.outputs[key] for one in results))
+
+
+def _inverse(length: float) -> float:
     return 1 / length if length else 0.0
 
 

@@ -7,7 +7,7 @@ what such an error comes to there: of each sample one number per unit and pass.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -114,28 +114,39 @@ class Shadows:
         shadow = self._shadow_of(call)
         outputs = map_tensors(call.outputs, lambda one: self._returned(call.path, one))
         if shadow is not None:
-            pairs = zip(float_tensors(outputs), float_tensors(shadow), strict=True)
-            for wide, narrow in pairs:
-                self._add(call.path, None, wide, narrow)
+            self._keep(call, float_tensors(outputs), float_tensors(shadow))
         return outputs
 
     def on_end(self, step: StepTensors) -> None:
         """Adds the backward pass, once the whole step is there."""
-        outputs = _by_key(step.outputs)
-        first = next(iter(outputs.values()))
-        self.num_samples = tf.shape(first)[0]
+        outputs = outputs_by_key(step.outputs)
+        self._set_num_samples(outputs)
         target = step.loss if self.of_loss else self._probed(outputs)
-        gradients = tf.gradients(target, [one.at for one in self._errors])
+        self._project(tf.gradients(target, [one.at for one in self._errors]))
+
+    def _set_num_samples(self, outputs: dict[str, Any]) -> None:
+        self.num_samples = tf.shape(next(iter(outputs.values())))[0]
+
+    def _project(self, gradients: Sequence[Any]) -> None:
         self.projections = [
-            Projection(one.unit, one.giver, _by_row(gradient, one.difference))
+            Projection(one.unit, one.giver, by_row(gradient, one.difference))
             for one, gradient in zip(self._errors, gradients, strict=True)
             if gradient is not None
         ]
 
+    def _keep(self, call: OpenCall, outputs: list[Any], shadow: list[Any]) -> None:
+        """Keeps the errors of a call; `outputs` are what it hands on."""
+        for wide, narrow in zip(outputs, shadow, strict=True):
+            self._add(call.path, None, wide, narrow)
+
+    def _copied(self, unit: str, value: Any) -> Any:
+        """Makes the tensor of its own that a unit takes."""
+        return tf.identity(value)
+
     def _taken(self, unit: str, value: Any, given: dict[int, Any]) -> Any:
         if id(value) in given:
             return given[id(value)]
-        own = given[id(value)] = _keras.copy_mask(value, tf.identity(value))
+        own = given[id(value)] = _keras.copy_mask(value, self._copied(unit, value))
         if value.dtype.is_floating and getattr(self.paths[unit], "autocast", True):
             rounded = tf.cast(value, self.half)
             giver = self._giver_of(value)
@@ -185,14 +196,14 @@ class Shadows:
     def _probed(self, outputs: dict[str, Any]) -> Any:
         """Multiplies outputs by random signs and adds up: a gradient is a random sum of rows."""
         terms = [
-            tf.reduce_sum(_signs(value, self.seed, self.probe, index) * value)
+            tf.reduce_sum(random_signs(value, self.seed, self.probe, index) * value)
             * tf.cast(self.weights[key], value.dtype)
             for index, (key, value) in enumerate(outputs.items())
         ]
         return tf.add_n([tf.cast(one, tf.float32) for one in terms])
 
 
-def _signs(value: Any, seed: Any, probe: Any, index: int) -> Any:
+def random_signs(value: Any, seed: Any, probe: Any, index: int) -> Any:
     """Draws random signs, those of four passes at right angles to each other.
 
     Of few outputs four random passes would see some twice and others never.
@@ -206,7 +217,7 @@ def _signs(value: Any, seed: Any, probe: Any, index: int) -> Any:
     return tf.cast(1 - 2 * tf.bitwise.bitwise_xor(coins, flips), value.dtype)
 
 
-def _by_key(outputs: Any) -> dict[str, Any]:
+def outputs_by_key(outputs: Any) -> dict[str, Any]:
     return {
         key: leaf
         for key, leaf in keyed_leaves(outputs)
@@ -214,7 +225,7 @@ def _by_key(outputs: Any) -> dict[str, Any]:
     }
 
 
-def _by_row(gradient: Any, difference: Any) -> Any:
+def by_row(gradient: Any, difference: Any) -> Any:
     """Multiplies and adds up all but the first dimension."""
     product = tf.convert_to_tensor(gradient) * difference
     if product.shape.rank is None:

@@ -1,0 +1,187 @@
+"""What the half-precision errors of units come to in the weights' gradients.
+
+A unit is off in the forward pass, so that all gradients are computed for other
+activations; and in the backward pass, where it computes in half precision too: the
+gradients of its own weights, and what it hands back to the units before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from tf_amp_kit.comparison.planning.shadows import (
+    Projection,
+    Shadows,
+    by_row,
+    outputs_by_key,
+    random_signs,
+)
+from tf_amp_kit.comparison.planning.units import topmost
+from tf_amp_kit.comparison.planning.watch import float_tensors
+from tf_amp_kit.tracing.recorder import OpenCall
+from tf_amp_kit.tracing.step_phases import StepTensors
+
+__all__ = ["GradientShadows"]
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A call of a unit next to its shadow: what both took and returned."""
+
+    unit: str
+    layer: Any
+    inputs: list[Any]
+    outputs: list[Any]
+    shadow: list[Any]
+
+
+@dataclass
+class GradientShadows(Shadows):
+    """Adds shadows, and a backward pass from random signs on the weights' gradients.
+
+    Attributes:
+        scale: The loss scale, which keeps gradients in the range of the half format.
+        inverse_norm: One over the norm of all gradients.
+    """
+
+    scale: float = 1.0
+    inverse_norm: float = 1.0
+    #: What a pass computes: the square of the error of one weight's gradient, by the unit
+    #: in half precision and the weight's number.
+    own_squares: dict[tuple[str, int], Any] = field(default_factory=dict)
+    _own_errors: dict[tuple[str, int], Any] = field(default_factory=dict)
+    _pairs: list[_Pair] = field(default_factory=list)
+    # The number of each input of a unit, by its name, and what float32 hands back there.
+    _forks: dict[str, int] = field(default_factory=dict)
+    _handed_back: dict[int, Any] = field(default_factory=dict)
+
+    def on_end(self, step: StepTensors) -> None:
+        """Adds both backward passes, once the whole step is there."""
+        self._set_num_samples(outputs_by_key(step.outputs))
+        weights = [getattr(one, "value", one) for one, _ in step.gradients]
+        points = [one.at for one in self._errors]
+        ends = [end for pair in self._pairs for end in pair.outputs]
+        found = tf.gradients(step.loss, [*weights, *points, *ends])
+        gradients = [_dense(one) for one in found[: len(weights)]]
+        arriving = (
+            dict(zip([end.name for end in ends], found[-len(ends) :], strict=True)) if ends else {}
+        )
+        target = self._probed_gradients(gradients)
+        self._project(tf.gradients(target, points))
+        shares = dict(
+            zip(
+                self._handed_back,
+                tf.gradients(target, [*self._handed_back.values()]),
+                strict=True,
+            )
+        )
+        numbers = {id(one): index for index, (one, _) in enumerate(step.gradients)}
+        for pair in self._pairs:
+            half = self._half_gradients(pair, arriving, numbers)
+            for own in pair.inputs:
+                number = self._forks.get(own.name)
+                if number is not None and shares.get(number) is not None:
+                    self._project_back(pair.unit, half.get(own.name), number, shares[number])
+            for number in self._weights_of(pair, numbers):
+                self._compare(pair.unit, number, half.get(number), gradients[number])
+        self.own_squares = {
+            key: tf.reduce_sum(tf.square(one)) for key, one in self._own_errors.items()
+        }
+
+    def _copied(self, unit: str, value: Any) -> Any:
+        """Remembers what goes back through this one input alone."""
+        if not value.dtype.is_floating:
+            return super()._copied(unit, value)
+        number = len(self._forks)
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def fork(given: Any) -> Any:
+            # A gradient of a gradient comes this way again: the first one counts.
+            return tf.identity(given), lambda gradient: self._handed_back.setdefault(
+                number, tf.identity(gradient)
+            )
+
+        own = fork(value)
+        self._forks[own.name] = number
+        return own
+
+    def _keep(self, call: OpenCall, outputs: list[Any], shadow: list[Any]) -> None:
+        super()._keep(call, outputs, shadow)
+        inputs = float_tensors(call.arguments)
+        self._pairs.append(_Pair(call.path, call.layer, inputs, outputs, shadow))
+
+    def _probed_gradients(self, gradients: Sequence[Any]) -> Any:
+        terms = [
+            tf.reduce_sum(random_signs(one, self.seed, self.probe, index) * one)
+            for index, one in enumerate(gradients)
+            if one is not None
+        ]
+        return tf.add_n(terms) * self.inverse_norm
+
+    def _half_gradients(
+        self, pair: _Pair, arriving: Mapping[str, Any], numbers: Mapping[int, int]
+    ) -> dict[str | int, Any]:
+        """Runs the backward pass of a unit in half precision on what arrives in float32.
+
+        Returns:
+            What arrives at its inputs, by name, and at its weights, by number.
+        """
+        ends = [
+            (narrow, arriving[wide.name])
+            for wide, narrow in zip(pair.outputs, pair.shadow, strict=True)
+            if arriving.get(wide.name) is not None
+        ]
+        weights = {
+            numbers[id(one)]: getattr(one, "value", one)
+            for one in pair.layer.trainable_variables
+            if id(one) in numbers
+        }
+        starts: dict[str | int, Any] = {one.name: one for one in pair.inputs} | weights
+        if not ends or not starts:
+            return {}
+        found = tf.gradients(
+            [narrow for narrow, _ in ends],
+            list(starts.values()),
+            grad_ys=[tf.cast(one * self.scale, narrow.dtype) for narrow, one in ends],
+        )
+        return {
+            key: tf.cast(_dense(one), tf.float32) / self.scale
+            for key, one in zip(starts, found, strict=True)
+            if one is not None
+        }
+
+    def _weights_of(self, pair: _Pair, numbers: Mapping[int, int]) -> list[int]:
+        """Returns the numbers of a unit's weights that no other unit has as well."""
+        found = [numbers[id(one)] for one in pair.layer.trainable_variables if id(one) in numbers]
+        return [one for one in found if len(topmost(self._owners(one, numbers))) == 1]
+
+    def _owners(self, number: int, numbers: Mapping[int, int]) -> set[str]:
+        return {
+            pair.unit
+            for pair in self._pairs
+            for one in pair.layer.trainable_variables
+            if numbers.get(id(one)) == number
+        }
+
+    def _compare(self, unit: str, number: int, half: Any, wide: Any) -> None:
+        if half is not None and wide is not None:
+            key = (unit, number)
+            self._own_errors[key] = half + self._own_errors.get(key, -wide)
+
+    def _project_back(self, unit: str, half: Any, number: int, share: Any) -> None:
+        """Adds what the error of a gradient that is handed back comes to."""
+        if half is None:
+            return
+        difference = half - self._handed_back[number]
+        is_finite = tf.math.is_finite(difference)
+        self.nonfinite[unit] = self.nonfinite.get(unit, False) | ~tf.reduce_all(is_finite)
+        difference = tf.where(is_finite, difference, tf.zeros_like(difference))
+        self.projections.append(Projection(unit, None, by_row(share, difference)))
+
+
+def _dense(gradient: Any) -> Any:
+    return None if gradient is None else tf.convert_to_tensor(gradient)
