@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral
 from typing import Any, Final
 
@@ -15,7 +16,14 @@ from tf_amp_kit.comparison.planning.plan import PrecisionPlan
 from tf_amp_kit.comparison.planning.planner import Planner
 from tf_amp_kit.comparison.planning.tolerances import checked_metric, checked_tolerance
 from tf_amp_kit.comparison.planning.trials import Runs
-from tf_amp_kit.data import DEFAULT_BATCH_SIZE, Batch, as_data, batch_specs, batches_of
+from tf_amp_kit.data import (
+    DEFAULT_BATCH_SIZE,
+    Batch,
+    as_data,
+    batch_specs,
+    batches_of,
+    widened_specs,
+)
 from tf_amp_kit.errors import InputsError, ModelError
 from tf_amp_kit.inspection.expected import computes_in, expected_half
 from tf_amp_kit.inspection.numerics.patterns import parse_half
@@ -109,7 +117,8 @@ def plan_precision(
             float32, of several outputs the root of the summed squares; `"loss"`: the
             change of the loss over its magnitude; `"gradient"`: the norm of the weight
             gradients' difference over the norm of those in float32.
-        validation: Data to check the plan on, instead of the next batches of `data`.
+        validation: Data to check the plan on, instead of the next batches of `data`; with
+            targets and sample weights if those have some.
         probes: How many random backward passes there are per batch.
         max_validations: How many choices of pins may be run. None means 7, and one per
             pin.
@@ -162,7 +171,7 @@ def plan_precision(
         trace_step(model, data, in_float32=True, until=OUTPUTS, training=False),
     )
     planner = Planner(
-        runs=Runs(half_model, batch_specs(data), loss, drawing),
+        runs=Runs(half_model, _common_specs(model, data, [*search, *held_out]), loss, drawing),
         half=half,
         metric=metric,
         batches=search,
@@ -209,6 +218,30 @@ def _enough(batches: Iterable[Batch]) -> Iterator[Batch]:
         num_samples += int(tf.nest.flatten(batch.x)[0].shape[0])
         if num_samples >= _NUM_SAMPLES:
             return
+
+
+def _common_specs(model: Any, data: Any, batches: Sequence[Batch]) -> Any:
+    """Describes the data so that all batches fit, those of a validation dataset too."""
+    specs = batch_specs(data)
+    parts = [_named_parts(one) for one in (specs, *batches)]
+    other = next((one for one in parts if one != parts[0]), None)
+    if other is not None:
+        raise InputsError(
+            "The validation data have another form than the data. Expected "
+            f"{', '.join(parts[0])}. Received: {', '.join(other)}."
+        )
+    wider = functools.reduce(widened_specs, batches, specs)
+    if wider != specs:
+        # Open dimensions would be refused by TensorFlow alone, in the middle of a run.
+        trace_step(model, tuple(batches[-1]), in_float32=True, until=OUTPUTS, training=False)
+    return wider
+
+
+def _named_parts(batch: Any) -> list[str]:
+    """Names what a batch, or its description, holds: `x`, `y/0`, `sample_weight`."""
+    parts = zip(Batch._fields, batch, strict=True)
+    held = {name: part for name, part in parts if part is not None}
+    return ["/".join(map(str, path)) for path, _ in keras.tree.flatten_with_path(held)]
 
 
 def _check_count(value: Any, argument: str) -> None:
