@@ -16,7 +16,7 @@ from tf_amp_kit.comparison.planning.search import Outcome, Search
 from tf_amp_kit.comparison.planning.step_times import measure_step_times
 from tf_amp_kit.comparison.planning.tolerances import default_tolerance, rounding_error
 from tf_amp_kit.precision.pinning.pins import Pin, Pins
-from tf_amp_kit.tables import some
+from tf_amp_kit.tables import some, wrapped
 
 __all__ = ["Draft"]
 
@@ -62,10 +62,8 @@ class Draft:
         search = planner.search(self._effects, _SEARCH_SHARE * self._tolerance, max_validations)
         self._search = search
         if planner.metric == "output" and self._tolerance < rounding_error(planner.half):
-            found = self._answered_at_once(search)
-        else:
-            found = search.find()
-        self._take(found)
+            self._announce(len(search.prefix(search.predicted_length())))
+        self._take(search.find())
         for _ in range(_NUM_EXTENSIONS):
             if self._is_met or self._error(self._planned) > self._tolerance:
                 break
@@ -114,19 +112,17 @@ class Draft:
         self._pins = outcome.pins
         self._planned, self._planned_held_out = self._planner.compare(outcome.pins)
 
-    def _answered_at_once(self, search: Search) -> Outcome:
-        """Takes the pins that are predicted, without a search."""
-        found = search.predicted()
-        half, count = self._planner.half, len(found.pins)
+    def _announce(self, num_pins: int) -> None:
+        """Says before the search what a tolerance out of the format's reach will take."""
+        half, num_units = self._planner.half, len(self._planner.units)
         note = (
-            f"A tolerance of {self._tolerance:g} is less than {half} makes of one number, about "
-            f"{rounding_error(half):.1g}: {count} of {len(self._planner.units)} layers are "
-            "predicted to have to stay in float32, and nothing was searched."
+            f"A tolerance of {self._tolerance:.3g} is less than {half} makes of one number on "
+            f"average, {rounding_error(half):.2g}: {num_pins} of {num_units} layers are predicted "
+            "to have to stay in float32."
         )
         if self._verbose:
-            print(note)
+            print(wrapped(note), flush=True)
         self._notes.append(note)
-        return found
 
     def _unit_effects(self) -> Iterator[UnitEffect]:
         effects, search = self._effects, self._search

@@ -50,10 +50,6 @@ class GradientShadows(Shadows):
 
     scale: float = 1.0
     inverse_norm: float = 1.0
-    #: What a pass computes: the square of the error of one weight's gradient, by the unit
-    #: in half precision and the weight's number.
-    own_squares: dict[tuple[str, int], Any] = field(default_factory=dict)
-    _own_errors: dict[tuple[str, int], Any] = field(default_factory=dict)
     _pairs: list[_Pair] = field(default_factory=list)
     # The number of each input of a unit, by its name, and what float32 hands back there.
     _forks: dict[str, int] = field(default_factory=dict)
@@ -70,7 +66,11 @@ class GradientShadows(Shadows):
         arriving = (
             dict(zip([end.name for end in ends], found[-len(ends) :], strict=True)) if ends else {}
         )
-        target = self._probed_gradients(gradients)
+        signs = self._draw(gradients)
+        pairs = [
+            (sign, one) for sign, one in zip(signs, gradients, strict=True) if sign is not None
+        ]
+        target = tf.add_n([tf.reduce_sum(sign * one) for sign, one in pairs]) * self.inverse_norm
         self._project(tf.gradients(target, points))
         shares = dict(
             zip(
@@ -80,6 +80,7 @@ class GradientShadows(Shadows):
             )
         )
         numbers = {id(one): index for index, (one, _) in enumerate(step.gradients)}
+        errors: dict[tuple[str, int], Any] = {}
         for pair in self._pairs:
             half = self._half_gradients(pair, arriving, numbers)
             for own in pair.inputs:
@@ -87,10 +88,12 @@ class GradientShadows(Shadows):
                 if number is not None and shares.get(number) is not None:
                     self._project_back(pair.unit, half.get(own.name), number, shares[number])
             for number in self._weights_of(pair, numbers):
-                self._compare(pair.unit, number, half.get(number), gradients[number])
-        self.own_squares = {
-            key: tf.reduce_sum(tf.square(one)) for key, one in self._own_errors.items()
-        }
+                if half.get(number) is not None and gradients[number] is not None:
+                    found_errors = errors.setdefault((pair.unit, number), -gradients[number])
+                    errors[pair.unit, number] = found_errors + half[number]
+        for (unit, number), error in errors.items():
+            product = tf.reduce_sum(signs[number] * error) * self.inverse_norm
+            self.projections.append(Projection(unit, None, tf.reshape(product, [1])))
 
     def _copied(self, unit: str, value: Any) -> Any:
         """Remembers what goes back through this one input alone."""
@@ -98,12 +101,15 @@ class GradientShadows(Shadows):
             return super()._copied(unit, value)
         number = len(self._forks)
 
+        def back(gradient: Any) -> Any:
+            own = tf.identity(gradient)
+            # The gradient of a gradient comes this way again: the first one counts.
+            self._handed_back.setdefault(number, own)
+            return own
+
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def fork(given: Any) -> Any:
-            # A gradient of a gradient comes this way again: the first one counts.
-            return tf.identity(given), lambda gradient: self._handed_back.setdefault(
-                number, tf.identity(gradient)
-            )
+            return tf.identity(given), back
 
         own = fork(value)
         self._forks[own.name] = number
@@ -114,13 +120,11 @@ class GradientShadows(Shadows):
         inputs = float_tensors(call.arguments)
         self._pairs.append(_Pair(call.path, call.layer, inputs, outputs, shadow))
 
-    def _probed_gradients(self, gradients: Sequence[Any]) -> Any:
-        terms = [
-            tf.reduce_sum(random_signs(one, self.seed, self.probe, index) * one)
+    def _draw(self, gradients: Sequence[Any]) -> list[Any]:
+        return [
+            None if one is None else random_signs(one, self.seed, self.probe, index)
             for index, one in enumerate(gradients)
-            if one is not None
         ]
-        return tf.add_n(terms) * self.inverse_norm
 
     def _half_gradients(
         self, pair: _Pair, arriving: Mapping[str, Any], numbers: Mapping[int, int]
@@ -166,11 +170,6 @@ class GradientShadows(Shadows):
             for one in pair.layer.trainable_variables
             if numbers.get(id(one)) == number
         }
-
-    def _compare(self, unit: str, number: int, half: Any, wide: Any) -> None:
-        if half is not None and wide is not None:
-            key = (unit, number)
-            self._own_errors[key] = half + self._own_errors.get(key, -wide)
 
     def _project_back(self, unit: str, half: Any, number: int, share: Any) -> None:
         """Adds what the error of a gradient that is handed back comes to."""

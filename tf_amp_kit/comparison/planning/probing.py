@@ -26,6 +26,10 @@ __all__ = ["Probing"]
 
 _UNTIL: Final = {"output": OUTPUTS, "loss": LOSS, "gradient": GRADIENTS}
 
+# The samples of a batch add up in its gradients, and cannot be told apart: it takes more
+# passes for as many numbers. The loss is one number, which needs no signs.
+_NUM_TIMES: Final = {"output": 1, "gradient": 4}
+
 _Key = tuple[str, str | None]
 
 
@@ -39,7 +43,7 @@ class Probing:
         half: The half format.
         metric: What the errors are of.
         weights: What the error of each output counts, by key: one over its norm.
-        inverse_norm: One over the norm of the gradients; only for these.
+        inverse_norm: One over the norm of the gradients, or the size of the loss.
         loss_scale: The loss scale that gradients are taken at.
     """
 
@@ -66,7 +70,7 @@ class Probing:
             The effects, and the units whose half-precision code raised with what it said.
         """
         shadows, compute = self._traced()
-        count = 1 if self.metric == "loss" else num_probes
+        count = 1 if self.metric == "loss" else num_probes * _NUM_TIMES[self.metric]
         passes: list[_Pass] = []
         nonfinite: set[str] = set(shadows.raising)
         for index, batch in enumerate(batches):
@@ -77,9 +81,6 @@ class Probing:
                 values = self._run(compute, batch)
                 nonfinite |= _units_that_are_bad(shadows, values.bad)
                 passes.append(_projected(shadows, values, self.metric == "gradient") / count)
-            if isinstance(shadows, GradientShadows):
-                # These errors are the same whatever the signs.
-                passes.append(_of_own_gradients(shadows, values, self.inverse_norm))
         samples = _joined(passes)
         effects = Effects(
             units=self.units,
@@ -107,12 +108,10 @@ class Probing:
             until=_UNTIL[self.metric],
             training=False,
         )
-        own = shadows.own_squares if isinstance(shadows, GradientShadows) else {}
         parts = [
             [shadows.num_samples],
             [*shadows.nonfinite.values()],
             [one.tensor for one in shadows.projections],
-            [*own.values()],
         ]
         compute = StepRunner(step).function([one for part in parts for one in part])
         return shadows, lambda batch: _split(compute(batch, 1.0), list(map(len, parts)))
@@ -133,8 +132,8 @@ class Probing:
 
     def _run(self, compute: Any, batch: Batch) -> _Values:
         self.runs.count_pass()
-        (count,), bad, projected, own = compute(batch)
-        return _Values(int(count), bad, projected, own)
+        (count,), bad, projected = compute(batch)
+        return _Values(int(count), bad, projected)
 
 
 class _Values(NamedTuple):
@@ -143,7 +142,6 @@ class _Values(NamedTuple):
     num_samples: int
     bad: list[Any]
     projected: list[Any]
-    own_squares: list[Any]
 
 
 class _Pass(NamedTuple):
@@ -166,16 +164,6 @@ def _projected(shadows: Shadows, values: _Values, is_joint: bool) -> _Pass:
         key = (one.unit, one.giver)
         samples[key] = samples.get(key, np.zeros(length)) + _by_sample(rows, length)
     return _Pass(length, samples)
-
-
-def _of_own_gradients(shadows: GradientShadows, values: _Values, inverse_norm: float) -> _Pass:
-    """Returns one number per weight, so that the errors of different ones do not mix."""
-    numbers = sorted({number for _, number in shadows.own_squares})
-    samples: dict[_Key, Samples] = {}
-    for (unit, number), square in zip(shadows.own_squares, values.own_squares, strict=True):
-        vector = samples.setdefault((unit, None), np.zeros(len(numbers)))
-        vector[numbers.index(number)] = math.sqrt(float(square)) * inverse_norm
-    return _Pass(len(numbers), samples)
 
 
 def _joined(passes: Sequence[_Pass]) -> dict[_Key, Samples]:

@@ -73,10 +73,9 @@ class Search:
         found = self._shortest_prefix()
         return self._without_needless(found) if found.error <= self.target else found
 
-    def predicted(self) -> Outcome:
-        """Runs the shortest prefix that is predicted to do, and looks no further."""
-        length = self._guess(-1, len(self.order))
-        return self._tried(self.prefix(length or 0)) or self.first
+    def predicted_length(self) -> int:
+        """Returns how many units of the order are predicted to do."""
+        return self._guess(0, len(self.order)) or 0
 
     def prefix(self, length: int) -> tuple[str, ...]:
         """Returns the pins that the first units of the order come to."""
