@@ -58,7 +58,9 @@ class GradientShadows(Shadows):
     def on_end(self, step: StepTensors) -> None:
         """Adds both backward passes, once the whole step is there."""
         self._set_num_samples(outputs_by_key(step.outputs))
-        weights = [getattr(one, "value", one) for one, _ in step.gradients]
+        # Of the whole model: a step that ends at the loss has not taken them itself.
+        variables = self.paths[""].trainable_variables
+        weights = [getattr(one, "value", one) for one in variables]
         points = [one.at for one in self._errors]
         ends = [end for pair in self._pairs for end in pair.outputs]
         found = tf.gradients(step.loss, [*weights, *points, *ends])
@@ -79,7 +81,7 @@ class GradientShadows(Shadows):
                 strict=True,
             )
         )
-        numbers = {id(one): index for index, (one, _) in enumerate(step.gradients)}
+        numbers = {id(one): index for index, one in enumerate(variables)}
         errors: dict[tuple[str, int], Any] = {}
         for pair in self._pairs:
             half = self._half_gradients(pair, arriving, numbers)

@@ -20,11 +20,11 @@ from tf_amp_kit.data import Batch
 from tf_amp_kit.formats import format_of
 from tf_amp_kit.tracing.running import StepRunner
 from tf_amp_kit.tracing.step_graph import trace_step
-from tf_amp_kit.tracing.step_phases import GRADIENTS, LOSS, OUTPUTS, Observers
+from tf_amp_kit.tracing.step_phases import LOSS, OUTPUTS, Observers
 
 __all__ = ["Probing"]
 
-_UNTIL: Final = {"output": OUTPUTS, "loss": LOSS, "gradient": GRADIENTS}
+_UNTIL: Final = {"output": OUTPUTS, "loss": LOSS, "gradient": LOSS}
 
 # The samples of a batch add up in its gradients, and cannot be told apart: it takes more
 # passes for as many numbers. The loss is one number, which needs no signs.
