@@ -42,11 +42,12 @@ class Residual(layers.Layer):
         return inputs + self.dense(inputs)
 
 
-class BigSum(Residual):
-    """Is finite in each layer, and not between them in float16."""
+class BigSquares(Residual):
+    """Is finite in each layer, and not between them in float16: 300 squared is 90,000."""
 
     def call(self, inputs):
-        return (inputs + self.dense(inputs) + 60000.0) * 1.5 / 90000.0
+        near_300 = self.dense(inputs) * 0.01 + 300.0
+        return near_300 * near_300 / 300.0 / 300.0
 
 
 @pytest.fixture(autouse=True)
@@ -189,9 +190,11 @@ class TestPlantedLayers:
         assert [unit.measured_without for unit in plan.units if unit.is_pinned] == [np.inf, np.inf]
 
     def test_what_overflows_between_layers_is_pinned_as_the_layer_that_runs_it(self):
-        plan = plan_of(mlp(BigSum(name="sum"), layers.Dense(4, name="last")), precision="fp16")
+        plan = plan_of(
+            mlp(BigSquares(name="squares"), layers.Dense(4, name="last")), precision="fp16"
+        )
 
-        assert plan.pins.paths == ("sum",)
+        assert plan.pins.paths == ("squares",)
 
     def test_an_overflow_outside_of_layers_is_pinned_where_it_comes_from(self):
         inputs = keras.Input((6,))
@@ -287,14 +290,14 @@ class TestSearch:
 
     def test_scores_of_gradients_are_what_each_layer_does_alone(self):
         model = mlp(*(layers.Dense(6, activation="tanh", name=f"d{i}") for i in range(2)))
-        plan = plan_of(model, X, Y, precision="bf16", metric="gradient", tolerance=1e-5, probes=64)
+        plan = plan_of(model, X, Y, precision="bf16", metric="gradient", tolerance=1e-5, probes=16)
 
         twin = amp.convert_model(model, "bf16")
         for unit in plan.units:
             others = [one.path for one in plan.units if one.path != unit.path]
             pins = amp.pin_float32(twin, *others)
             alone = _gradient_error(twin, model)
-            assert unit.score == pytest.approx(alone, rel=0.35)
+            assert unit.score == pytest.approx(alone, rel=0.25)
             pins.undo()
 
 

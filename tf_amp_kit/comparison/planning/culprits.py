@@ -27,10 +27,11 @@ def find_culprits(
         units: All units.
 
     Returns:
-        The innermost units that took finite numbers and returned others; if it began
-        between units, those that handed something to there.
+        Units that raised, and the innermost units that took finite numbers and returned
+        others; if it began between units, those that handed something to there.
     """
-    found: dict[str, None] = {}
+    raising = (innermost(one.path, units) for one in trace.conflicts)
+    found = {unit.path: None for unit in raising if unit is not None}
     for one, other in zip(wide, half, strict=True):
         fine = {seen.path for seen in one.extremes if seen.returned_finite}
         bad = (seen for seen in other.extremes if seen.took_finite and not seen.returned_finite)

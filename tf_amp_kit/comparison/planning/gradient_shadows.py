@@ -45,11 +45,9 @@ class GradientShadows(Shadows):
 
     Attributes:
         scale: The loss scale, which keeps gradients in the range of the half format.
-        inverse_norm: One over the norm of all gradients.
     """
 
     scale: float = 1.0
-    inverse_norm: float = 1.0
     _pairs: list[_Pair] = field(default_factory=list)
     # The number of each input of a unit, by its name, and what float32 hands back there.
     _forks: dict[str, int] = field(default_factory=dict)
@@ -57,11 +55,11 @@ class GradientShadows(Shadows):
 
     def on_end(self, step: StepTensors) -> None:
         """Adds both backward passes, once the whole step is there."""
-        self._set_num_samples(outputs_by_key(step.outputs))
+        self.set_num_samples(outputs_by_key(step.outputs))
         # Of the whole model: a step that ends at the loss has not taken them itself.
         variables = self.paths[""].trainable_variables
         weights = [getattr(one, "value", one) for one in variables]
-        points = [one.at for one in self._errors]
+        points = [one.at for one in self.errors]
         ends = [end for pair in self._pairs for end in pair.outputs]
         found = tf.gradients(step.loss, [*weights, *points, *ends])
         gradients = [_dense(one) for one in found[: len(weights)]]
@@ -73,7 +71,7 @@ class GradientShadows(Shadows):
             (sign, one) for sign, one in zip(signs, gradients, strict=True) if sign is not None
         ]
         target = tf.add_n([tf.reduce_sum(sign * one) for sign, one in pairs]) * self.inverse_norm
-        self._project(tf.gradients(target, points))
+        self.project(tf.gradients(target, points))
         shares = dict(
             zip(
                 self._handed_back,
@@ -97,10 +95,10 @@ class GradientShadows(Shadows):
             product = tf.reduce_sum(signs[number] * error) * self.inverse_norm
             self.projections.append(Projection(unit, None, tf.reshape(product, [1])))
 
-    def _copied(self, unit: str, value: Any) -> Any:
+    def copied(self, unit: str, value: Any) -> Any:
         """Remembers what goes back through this one input alone."""
         if not value.dtype.is_floating:
-            return super()._copied(unit, value)
+            return super().copied(unit, value)
         number = len(self._forks)
 
         def back(gradient: Any) -> Any:
@@ -117,8 +115,8 @@ class GradientShadows(Shadows):
         self._forks[own.name] = number
         return own
 
-    def _keep(self, call: OpenCall, outputs: list[Any], shadow: list[Any]) -> None:
-        super()._keep(call, outputs, shadow)
+    def keep(self, call: OpenCall, outputs: list[Any], shadow: list[Any]) -> None:
+        super().keep(call, outputs, shadow)
         inputs = float_tensors(call.arguments)
         self._pairs.append(_Pair(call.path, call.layer, inputs, outputs, shadow))
 

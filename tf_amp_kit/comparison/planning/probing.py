@@ -57,7 +57,7 @@ class Probing:
 
     def effects(
         self, batches: Sequence[Batch], num_probes: int, seed: int, largest: Mapping[str, float]
-    ) -> tuple[Effects, dict[str, str]]:
+    ) -> Effects:
         """Runs the probes.
 
         Args:
@@ -67,7 +67,7 @@ class Probing:
             largest: The largest magnitude that each unit takes or returns.
 
         Returns:
-            The effects, and the units whose half-precision code raised with what it said.
+            The effects.
         """
         shadows, compute = self._traced()
         count = 1 if self.metric == "loss" else num_probes * _NUM_TIMES[self.metric]
@@ -82,7 +82,7 @@ class Probing:
                 nonfinite |= _units_that_are_bad(shadows, values.bad)
                 passes.append(_projected(shadows, values, self.metric == "gradient") / count)
         samples = _joined(passes)
-        effects = Effects(
+        return Effects(
             units=self.units,
             errors={unit: one for (unit, giver), one in samples.items() if giver is None},
             roundings={
@@ -92,8 +92,8 @@ class Probing:
             largest=largest,
             limit=format_of(self.half).largest,
             is_sum=self.metric == "loss",
+            raising=frozenset(shadows.raising),
         )
-        return effects, dict(shadows.raising)
 
     def _traced(self) -> tuple[Shadows, Any]:
         shadows = self._shadows()
@@ -117,18 +117,10 @@ class Probing:
         return shadows, lambda batch: _split(compute(batch, 1.0), list(map(len, parts)))
 
     def _shadows(self) -> Shadows:
-        paths = {unit.path for unit in self.units}
-        if self.metric != "gradient":
-            of_loss = self.metric == "loss"
-            return Shadows(paths, self.runs.paths, self.half, self.weights, of_loss)
-        return GradientShadows(
-            paths,
-            self.runs.paths,
-            self.half,
-            self.weights,
-            scale=self.loss_scale,
-            inverse_norm=self.inverse_norm,
-        )
+        given = {unit.path for unit in self.units}, self.runs.paths, self.half, self.weights
+        if self.metric == "gradient":
+            return GradientShadows(*given, inverse_norm=self.inverse_norm, scale=self.loss_scale)
+        return Shadows(*given, of_loss=self.metric == "loss", inverse_norm=self.inverse_norm)
 
     def _run(self, compute: Any, batch: Batch) -> _Values:
         self.runs.count_pass()
