@@ -177,9 +177,7 @@ def test_the_error_of_a_unit_is_what_its_weights_and_inputs_lose():
     assert (effects.score("a"), effects.score("b")) == (3 * DELTA, 3 * DELTA)
 
 
-@pytest.mark.parametrize(
-    ("pins", "expected"), [((), 3), (("a",), 3), (("b",), 3), (("a", "b"), 0)]
-)
+@pytest.mark.parametrize(("pins", "expected"), [((), 3), (("a",), 3), (("b",), 3), (("a", "b"), 0)])
 def test_what_two_units_round_alike_counts_once(pins, expected):
     effects = effects_of(sequence(scaled(1 + DELTA, "a"), scaled(3, "b")), column(1))
     assert effects.predict(pins) == expected * DELTA
@@ -370,7 +368,9 @@ def test_a_unit_whose_code_cannot_run_in_half_says_so():
 
 
 def test_errors_of_a_sequence_belong_to_its_sample():
-    model = sequence(scaled(1 + DELTA, "a"), layers.Flatten(name="f", dtype="float32"), shape=(2, 1))
+    model = sequence(
+        scaled(1 + DELTA, "a"), layers.Flatten(name="f", dtype="float32"), shape=(2, 1)
+    )
     x = np.array([[[1], [2]], [[4], [8]]], np.float32)
     found = squares(effects_of(model, x), "a")
     np.testing.assert_array_equal(found, [5 * DELTA**2, 80 * DELTA**2])

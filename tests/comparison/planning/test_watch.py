@@ -23,9 +23,7 @@ INF, NAN = math.inf, math.nan
 def seen_of(model: keras.Model, x: Any, units: Any, in_float32: bool = True) -> list[Extremes]:
     """Runs a model once and tells what a watch saw."""
     watch, seen = Watch(units), []
-    observers = Observers(
-        on_outputs=watch.on_outputs, on_end=lambda _: seen.append(watch.tensor())
-    )
+    observers = Observers(on_outputs=watch.on_outputs, on_end=lambda _: seen.append(watch.tensor()))
     x = tf.nest.map_structure(tf.constant, x)
     step = trace_step(
         model, (x,), in_float32=in_float32, observers=observers, until=OUTPUTS, training=False
@@ -100,7 +98,9 @@ def test_the_unit_that_stops_an_infinity_returns_finite_numbers():
 
 
 def test_integers_are_no_magnitudes():
-    model = sequence(layers.Embedding(500, 1, embeddings_initializer="ones", name="a"), dtype="int32")
+    model = sequence(
+        layers.Embedding(500, 1, embeddings_initializer="ones", name="a"), dtype="int32"
+    )
     assert seen_of(model, np.array([[400, 2, 3]], np.int32), {"a"}) == [
         Extremes("a", 1.0, True, True)
     ]
