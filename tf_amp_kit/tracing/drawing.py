@@ -56,6 +56,11 @@ class DrawingLayers:
         held = {path: layer for path, layer in held.items() if _only_draws(layer)}
         return cls(tuple(held.values()), tuple(sorted(drawing - set(held))))
 
+    @property
+    def with_inner(self) -> tuple[Any, ...]:
+        """The layers, and those in wrappers among them, which may call them past `__call__`."""
+        return tuple(inner for layer in self.layers for _, inner in LayerPaths(layer))
+
     def as_in_half(self, call: OpenCall, pinned: Collection[Any] = ()) -> Any:
         """Returns what a call hands on in half precision.
 

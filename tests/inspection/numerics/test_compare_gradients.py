@@ -156,6 +156,19 @@ def test_dropout_draws_the_same_in_both(policy: str) -> None:
     assert found.whole.cosine > 0.999
 
 
+def test_noise_in_a_wrapper_is_the_same_in_both() -> None:
+    noise = keras.layers.GaussianNoise(0.9, dtype="mixed_float16")
+    layers = (
+        keras.layers.Dense(64, name="hidden", dtype="mixed_float16"),
+        keras.layers.Reshape((8, 8), dtype="mixed_float16"),
+        keras.layers.TimeDistributed(noise, dtype="mixed_float16"),
+        keras.layers.Flatten(dtype="mixed_float16"),
+        keras.layers.Dense(1, name="out", dtype="float32"),
+    )
+    found = compare(sequential((3,), *layers), X, Y)
+    assert found.whole.cosine > 0.999
+
+
 class Noisy(keras.layers.Layer):
     def call(self, x: Any) -> Any:
         return x * tf.cast(tf.random.uniform(tf.shape(x), dtype=x.dtype) > 0.5, x.dtype)

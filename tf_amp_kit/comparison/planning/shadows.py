@@ -269,6 +269,8 @@ def outputs_by_key(outputs: Any) -> dict[str, Any]:
 def by_row(gradient: Any, difference: Any) -> Any:
     """Multiplies and adds up all but the first dimension."""
     product = tf.convert_to_tensor(gradient) * difference
+    # Where the slope is infinite, of a root at 0 for example, it tells nothing.
+    product = tf.where(tf.math.is_finite(product), product, tf.zeros_like(product))
     if product.shape.rank is None:
         return tf.reduce_sum(tf.reshape(product, [tf.shape(product)[0], -1]), axis=1)
     if not product.shape.rank:

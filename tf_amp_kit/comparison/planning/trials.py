@@ -131,7 +131,7 @@ class Runs:
             on_gradients=summed_rows,
             on_end=lambda _: seen.append(watch.tensor()),
         )
-        held = True if in_float32 is True else [*in_float32, *self.drawing.layers]
+        held = True if in_float32 is True else [*in_float32, *self.drawing.with_inner]
         step = trace_step(
             self.model,
             self.specs,

@@ -113,7 +113,7 @@ def _compare(
     drawing = DrawingLayers.of(half_model, wide_step)
     observers = Observers(on_outputs=drawing.as_in_half, on_gradients=summed_rows)
     half_step = trace_step(
-        half_model, tuple(batch), loss=loss, in_float32=drawing.layers, observers=observers
+        half_model, tuple(batch), loss=loss, in_float32=drawing.with_inner, observers=observers
     )
     wide = _Gradients(wide_step).at_scale(batch, 1.0)
     wanted = checked_loss_scale(half_model, loss_scale)
