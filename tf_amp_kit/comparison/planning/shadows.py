@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
@@ -19,7 +20,7 @@ from tf_amp_kit.comparison.planning.watch import float_tensors, is_unit_call
 from tf_amp_kit.tracing import conflicts
 from tf_amp_kit.tracing.numbering import keyed_leaves
 from tf_amp_kit.tracing.observe import unobserved
-from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.paths import LayerPaths, held_by
 from tf_amp_kit.tracing.recorder import OpenCall, map_tensors
 from tf_amp_kit.tracing.step_phases import StepTensors
 
@@ -217,7 +218,11 @@ class Shadows:
 
 
 def _state_of(layer: Any) -> list[tuple[Any, Any]]:
-    return [(one, tf.identity(one.value)) for one in layer.variables if not one.trainable]
+    """Reads what a layer may write: variables, and states, which Keras does not track."""
+    held = (value for _, sub in LayerPaths(layer) for _, value in held_by(sub))
+    found = [*layer.variables, *(one for one in held if isinstance(one, keras.Variable))]
+    unique = {id(one): one for one in found if not one.trainable}
+    return [(one, tf.identity(one.value)) for one in unique.values()]
 
 
 @contextlib.contextmanager
@@ -251,7 +256,8 @@ def random_signs(value: Any, seed: Any, probe: Any, index: int) -> Any:
     """
     shape = tf.shape(value)
     coins = tf.random.stateless_uniform(shape, [seed, index], minval=0, maxval=2, dtype=tf.int32)
-    places = tf.reshape(tf.range(tf.size(value)) % tf.size(value[:1]), shape)
+    length = tf.size(value) // tf.maximum(shape[0], 1) if value.shape.rank != 0 else 1
+    places = tf.reshape(tf.range(tf.size(value)) % tf.maximum(length, 1), shape)
     # A Hadamard matrix of size 4: the parity of the bits that row and column share.
     shared = tf.bitwise.bitwise_and(places % NUM_ORTHOGONAL, probe)
     flips = tf.bitwise.bitwise_xor(shared % 2, shared // 2)
