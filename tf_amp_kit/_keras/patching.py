@@ -26,27 +26,30 @@ class ClassPatch:
 
     def __init__(self, owner: type | ModuleType, name: str, make: Callable[[Any], Any]) -> None:
         self.owner, self.name, self.make = owner, name, make
-        self._depth = 0
+        self._scopes: set[object] = set()
         self._original: Any = None
         self._replacement: Any = None
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Installs the replacement for the time of a `with` block."""
-        with _patch_lock:
-            if self._depth == 0:
-                self._original = self.owner.__dict__[self.name]
-                self._replacement = self.make(self._original)
-                setattr(self.owner, self.name, self._replacement)
-            self._depth += 1
+        # An interruption may come between any two lines.
+        scope = object()
         try:
+            with _patch_lock:
+                if not self._scopes:
+                    self._original = self.owner.__dict__[self.name]
+                    self._replacement = self.make(self._original)
+                self._scopes.add(scope)
+                if len(self._scopes) == 1:
+                    setattr(self.owner, self.name, self._replacement)
             yield
         finally:
             with _patch_lock:
-                self._depth -= 1
+                is_last = self._scopes == {scope}
+                self._scopes.discard(scope)
                 # Somebody else's patch stays, with this one inert below it.
-                is_ours = self.owner.__dict__.get(self.name) is self._replacement
-                if self._depth == 0 and is_ours:
+                if is_last and self.owner.__dict__.get(self.name) is self._replacement:
                     setattr(self.owner, self.name, self._original)
 
 

@@ -65,7 +65,7 @@ class Draft:
         for _ in range(_NUM_EXTENSIONS):
             if self._is_met or self._error(self._planned.errors) > self._tolerance:
                 break
-            more = search.extend(self._pins, self._planned.culprits)
+            more = search.extend(self._pins, self._planned.held_out_culprits)
             if more is None:
                 break
             self._take(more)
@@ -143,6 +143,10 @@ class Draft:
             )
 
     def _all_pins(self) -> Iterator[Pin]:
+        # A fresh copy of the model needs those as well that were there before.
+        for path in self._planner.pinned_before:
+            layer_class = type(self._planner.runs.paths[path]).__name__
+            yield Pin(path, layer_class, "pinned before", in_files="")
         if self._effects is not None:
             yield from (self._pin(self._effects, path) for path in self._pins)
 
@@ -156,6 +160,9 @@ class Draft:
             "error": f"error {effects.score(path):.2g} alone",
         }
         return Pin(path, layer_class, reasons[effects.reason(path)], in_files="")
+
+    def _is_all_pinned(self) -> bool:
+        return self._effects is not None and not self._effects.half_with(self._pins)
 
     def _curve(self) -> Iterator[CurvePoint]:
         effects, search = self._effects, self._search
@@ -180,10 +187,32 @@ class Draft:
                 f"{some(paths)} cannot be pinned, for the code around would raise: "
                 f"{planner.refused[paths[0]].rstrip('.')}."
             )
+        if self._effects is not None and self._effects.unsampled:
+            yield (
+                f"A score of 0 says nothing of {some(sorted(self._effects.unsampled))}: it "
+                f"could not be run in {planner.half} beside float32."
+            )
         if planner.runs.drawing.others:
             yield (
-                f"{some(planner.runs.drawing.others)} draw random numbers that differ between the "
-                "precisions, and the errors with them."
+                "Random numbers that differ between the precisions, and the errors with them, are "
+                f"drawn by {some(planner.runs.drawing.others)}."
+            )
+        if self._planned.culprits and math.isfinite(self._planned.errors.output):
+            yield (
+                f"{some(self._planned.culprits)}: there is NaN or Inf in {planner.half} that no "
+                "output shows."
+            )
+        if planner.pinned_before:
+            yield f"Pinned before the plan, and still: {some(planner.pinned_before)}."
+        if self._pins:
+            yield (
+                f"The pins were searched for {_SEARCH_SHARE:g} of the tolerance, so that other "
+                "batches have room."
+            )
+        if self._effects is not None and not self._is_met and self._is_all_pinned():
+            yield (
+                f"All that can be pinned is. What is left is code outside of layers that "
+                f"computes in {planner.half}, the model's own above all."
             )
         if not planner.held_out:
             yield "There was no second batch to check the plan on."

@@ -38,6 +38,7 @@ class Effects:
             by the paths of both.
         nonfinite: Units that make NaN or Inf in half precision, alone, or raise.
         raising: Those of them that raise.
+        unsampled: Units that could not be run beside float32.
         largest: The largest magnitude that each unit takes or returns.
         limit: The half format's largest number.
         is_sum: Whether the error is that of one number, the loss, which is the sum of the
@@ -52,12 +53,14 @@ class Effects:
     limit: float
     is_sum: bool = False
     raising: Collection[str] = ()
+    unsampled: Collection[str] = ()
 
     def score(self, path: str) -> float:
         """Returns the error that is predicted if one unit alone runs in half precision."""
         if path in self.nonfinite:
             return math.inf
-        return math.sqrt(self._square(self.errors[path])) if path in self.errors else 0.0
+        # A layer that is called twice may take its own result.
+        return math.sqrt(self._square_within(path, (path,)))
 
     def reason(self, path: str) -> str:
         """Tells why a unit would be pinned."""

@@ -86,7 +86,9 @@ def plan_precision(
     weights; code that runs in training mode only, for dropout, the statistics of
     normalizations and random layers are held still; samples that influence each other
     within a batch, which the scores take for independent; what has no gradient, such as
-    an argmax; layers in the body of a loop, which are pinned as the layer that has it.
+    an argmax; layers in the body of a loop, which are pinned as the layer that has it;
+    what the model's own code computes in half precision outside of layers, which no pin
+    reaches.
 
     A model that computes in the wanted format is looked at as it is, pins included. Of
     another model a copy is made, as by `convert_model`. Weights, statistics, policies,

@@ -26,6 +26,7 @@ from tf_amp_kit.comparison.planning.units import Unit, find_units, innermost, to
 from tf_amp_kit.data import Batch
 from tf_amp_kit.errors import InputsError, ModelError
 from tf_amp_kit.precision.pinning.effects import Harm, find_conflicts
+from tf_amp_kit.precision.pinning.registry import pinned_paths
 from tf_amp_kit.tracing.records import Conflict
 from tf_amp_kit.tracing.step_phases import GRADIENTS, LOSS, OUTPUTS
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
@@ -41,13 +42,15 @@ class Comparison(NamedTuple):
 
     Attributes:
         errors: The errors on the batches of the search.
-        held_out: Those on others; None if there are none.
-        culprits: The units where NaN or Inf began on the others.
+        culprits: The units where NaN or Inf began there, even if no output shows it.
+        held_out: The errors on others; None if there are none.
+        held_out_culprits: The units where NaN or Inf began there.
     """
 
     errors: Errors
-    held_out: Errors | None
     culprits: tuple[str, ...]
+    held_out: Errors | None = None
+    held_out_culprits: tuple[str, ...] = ()
 
 
 @dataclass
@@ -115,6 +118,7 @@ class Planner:
             self.half,
             self.metric,
             weights={key: _inverse_norm(self.wide, key) for key in self.wide[0].outputs},
+            raising=self.raising,
             inverse_norm=self._inverse_size(),
             loss_scale=self._half_run.fitting_scale,
         )
@@ -141,9 +145,20 @@ class Planner:
         return found
 
     @property
+    def pinned_before(self) -> tuple[str, ...]:
+        """The layers that were pinned before the plan."""
+        return pinned_paths(self.runs.paths)
+
+    @property
     def conflicts(self) -> tuple[Conflict, ...]:
         """What raises with everything in half precision."""
         return self._half_run.step.trace.conflicts
+
+    @property
+    def raising(self) -> frozenset[str]:
+        """The units that raise with everything in half precision."""
+        units = (innermost(one.path, self.units) for one in self.conflicts)
+        return frozenset(unit.path for unit in units if unit is not None)
 
     @property
     def _until(self) -> str:
@@ -194,12 +209,11 @@ class Planner:
             )
 
     def _compared(self, run: Run) -> Comparison:
-        errors = self._errors(self.wide, self._results(run, self.batches), run)
+        found = Comparison(*self._against(self.wide, self._results(run, self.batches), run))
         others = self._results(run, self.held_out)
         if not others:
-            return Comparison(errors, None, ())
-        culprits = find_culprits(self.wide_held_out, others, run.step.trace, self.units)
-        return Comparison(errors, self._errors(self.wide_held_out, others, run), culprits)
+            return found
+        return Comparison(*found[:2], *self._against(self.wide_held_out, others, run))
 
     def _outcome(self, wanted: Sequence[str]) -> Outcome:
         """Runs the model with some pins, or with what they have to be replaced by."""
@@ -212,9 +226,8 @@ class Planner:
             self._learn(harms)
 
     def _judged(self, pins: tuple[str, ...], run: Run) -> Outcome:
-        results = self._results(run, self.batches)
-        error = getattr(self._errors(self.wide, results, run), self.metric)
-        culprits = find_culprits(self.wide, results, run.step.trace, self.units)
+        errors, culprits = self._against(self.wide, self._results(run, self.batches), run)
+        error = getattr(errors, self.metric)
         return Outcome(pins, math.inf if error is None else float(error), culprits)
 
     def _lifted(self, pins: Sequence[str]) -> tuple[str, ...]:
@@ -230,13 +243,19 @@ class Planner:
         """Remembers what cannot be pinned by itself, or at all."""
         for harm in harms:
             around = innermost(harm.around, self.units)
-            if around is None or around.path == harm.path:
+            if around is None or harm.path in self._lifted([around.path]):
                 self.refused[harm.path] = harm.reason
             else:
                 self._lifts[harm.path] = around.path
 
     def _results(self, run: Run, batches: Sequence[Batch]) -> list[Results]:
         return [run.at_fitting_scale(batch, self.loss_scale) for batch in batches]
+
+    def _against(
+        self, wide: Sequence[Results], results: Sequence[Results], run: Run
+    ) -> tuple[Errors, tuple[str, ...]]:
+        culprits = find_culprits(wide, results, run.step.trace, self.units)
+        return self._errors(wide, results, run), culprits
 
     def _errors(self, wide: Sequence[Results], results: Sequence[Results], run: Run) -> Errors:
         if not run.step.trace.conflicts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +43,7 @@ class Probing:
         half: The half format.
         metric: What the errors are of.
         weights: What the error of each output counts, by key: one over its norm.
+        raising: Units that raise in half precision.
         inverse_norm: One over the norm of the gradients, or the size of the loss.
         loss_scale: The loss scale that gradients are taken at.
     """
@@ -52,6 +53,7 @@ class Probing:
     half: str
     metric: str
     weights: Mapping[str, float]
+    raising: Collection[str] = ()
     inverse_norm: float = 1.0
     loss_scale: float = 1.0
 
@@ -72,7 +74,7 @@ class Probing:
         shadows, compute = self._traced()
         count = 1 if self.metric == "loss" else num_probes * _NUM_TIMES[self.metric]
         passes: list[_Pass] = []
-        nonfinite: set[str] = set(shadows.raising)
+        nonfinite: set[str] = set(self.raising)
         for index, batch in enumerate(batches):
             for probe in range(count):
                 group, way = divmod(probe, NUM_ORTHOGONAL)
@@ -92,7 +94,8 @@ class Probing:
             largest=largest,
             limit=format_of(self.half).largest,
             is_sum=self.metric == "loss",
-            raising=frozenset(shadows.raising),
+            raising=frozenset(self.raising),
+            unsampled=frozenset(shadows.raising) - set(self.raising),
         )
 
     def _traced(self) -> tuple[Shadows, Any]:

@@ -27,7 +27,7 @@ def split_batches(
     batches = batches_of(data, batch_size)
     search = list(_enough(batches))
     if validation is not None:
-        return search, list(_enough(batches_of(as_data(validation), batch_size)))
+        return search, list(_enough(batches_of(_as_validation(validation), batch_size)))
     held_out = list(_enough(batches))
     if not held_out and len(search) > 1:
         middle = len(search) // 2
@@ -73,9 +73,17 @@ def nudged(batch: Batch) -> Batch:
     return batch._replace(x=tf.nest.map_structure(nudge, batch.x))
 
 
+def _as_validation(validation: Any) -> Any:
+    if isinstance(validation, list | tuple) and not validation:
+        raise InputsError(f"The validation data hold nothing. Received: validation={validation!r}.")
+    return as_data(validation)
+
+
 def _enough(batches: Iterable[Batch]) -> Iterator[Batch]:
     count = 0
     for batch in batches:
+        if not num_samples(batch):
+            raise InputsError("A batch holds no samples. Expected at least one in each.")
         yield batch
         count += num_samples(batch)
         if count >= _NUM_SAMPLES:

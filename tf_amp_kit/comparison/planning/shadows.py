@@ -103,6 +103,8 @@ class Shadows:
     errors: list[_Error] = field(default_factory=list)
     # What units had in variables that a call may write, when it began.
     _state: dict[str, list[tuple[Any, Any]]] = field(default_factory=dict)
+    # The names of what units take that comes from others.
+    _from_units: set[str] = field(default_factory=set)
     # Who made a tensor, by its name.
     _givers: dict[str, str] = field(default_factory=dict)
 
@@ -158,11 +160,10 @@ class Shadows:
         if id(value) in given:
             return given[id(value)]
         own = given[id(value)] = _keras.copy_mask(value, self.copied(unit, value))
-        if value.dtype.is_floating and getattr(self.paths[unit], "autocast", True):
-            rounded = tf.cast(value, self.half)
-            giver = self._giver_of(value)
-            if giver is not None:
-                self._add(unit, giver, own, rounded)
+        giver = self._giver_of(value) if value.dtype.is_floating else None
+        if giver is not None:
+            self._add(unit, giver, own, tf.cast(value, self.half))
+            self._from_units.add(own.name)
         self._givers[own.name] = unit
         return own
 
@@ -175,7 +176,7 @@ class Shadows:
 
     def _shadow_of(self, call: OpenCall) -> Any:
         layers = [layer for _, layer in LayerPaths(call.layer)]
-        args, kwargs = call.arguments
+        args, kwargs = map_tensors(call.arguments, lambda one: self._as_in_half(call.layer, one))
         try:
             with (
                 unobserved(),
@@ -187,6 +188,13 @@ class Shadows:
         except conflicts.POSSIBLE_ERRORS as error:
             self.raising[call.path] = next(iter(str(error).splitlines()), type(error).__name__)
             return None
+
+    def _as_in_half(self, layer: Any, value: Any) -> Any:
+        """Returns what a layer takes in half precision, if nobody casts that for it."""
+        is_cast = getattr(layer, "autocast", True) or not isinstance(value, tf.Tensor)
+        if is_cast or value.name not in self._from_units:
+            return value
+        return _keras.copy_mask(value, tf.cast(value, self.half))
 
     def _add(self, unit: str, giver: str | None, wide: Any, narrow: Any) -> None:
         narrow = tf.cast(narrow, wide.dtype)
