@@ -84,8 +84,7 @@ def test_the_line_about_hardware_is_what_such_a_machine_prints() -> None:
     )
     verdicts = (judge_cpu(facts, precision) for precision in ("float16", "bfloat16"))
     hardware = Hardware((Device("CPU:0", "cpu", "AMD EPYC", *verdicts),))
-    shown = marked_blocks("output")["hardware"]
-    assert doctest.OutputChecker().check_output(shown, f"{hardware}\n", doctest.ELLIPSIS)
+    assert f'"{str(hardware).splitlines()[0]}"' in README.read_text()
 
 
 @pytest.mark.usefixtures("files")

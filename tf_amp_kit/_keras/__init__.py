@@ -44,6 +44,7 @@ from tf_amp_kit._keras.layers import (
     tracked_layers,
     writes_its_layers,
 )
+from tf_amp_kit._keras.normalization import cast_statistics
 from tf_amp_kit._keras.optimizers import (
     own_non_trainable_variables,
     replicas_need_no_merge_call,
@@ -87,6 +88,7 @@ __all__ = [
     "autograph_error",
     "can_repeat_compile",
     "captured_from",
+    "cast_statistics",
     "cast_with_mask",
     "compile_arguments",
     "context_value",

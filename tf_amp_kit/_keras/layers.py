@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import keras
 
+from tf_amp_kit._keras.normalization import statistics_patch
 from tf_amp_kit._keras.patching import ClassPatch, context_value
 from tf_amp_kit.formats import is_half
 
@@ -206,7 +207,8 @@ def half_layers_compute_in(dtype: str, *, only: Collection[Any] | None = None) -
         dtype: The dtype, `"float32"` for example.
         only: The layers that it is for; None means all.
     """
-    with _compute_dtype_patch.installed(), context_value(_forced_compute_dtype, (dtype, only)):
+    forced = context_value(_forced_compute_dtype, (dtype, only))
+    with _compute_dtype_patch.installed(), statistics_patch.installed(), forced:
         yield
 
 

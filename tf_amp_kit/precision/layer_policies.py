@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
@@ -162,17 +160,4 @@ def _set_policy(layer: Any, policy: Any) -> None:
         return
     _keras.replace_policy(layer, policy)
     if isinstance(layer, keras.layers.Normalization) and layer.built:
-        _cast_statistics(layer)
-
-
-def _cast_statistics(layer: Any) -> None:
-    """Makes a Normalization cast anew what it subtracts and divides by."""
-    if layer.input_mean is None:
-        layer.finalize_state()
-        return
-    for name in ("mean", "variance"):
-        given = np.asarray(getattr(layer, f"input_{name}"), "float32")
-        shape = tuple(getattr(layer, name).shape)
-        wide = given.reshape(shape) if given.size == math.prod(shape) else given
-        cast = keras.ops.cast(np.broadcast_to(wide, shape), layer.compute_dtype)
-        setattr(layer, name, cast)
+        _keras.cast_statistics(layer)
