@@ -187,9 +187,21 @@ def test_out_of_reach_the_best_is_the_smallest_error_and_not_the_last():
     def run(pins: Sequence[str]) -> Outcome:
         return Outcome(tuple(pins), {1: 1.0, 2: 2.0, 3: 3.0}[len(pins)])
 
-    world = World({"a": 3.0, "b": 2.0, "c": 1.0})
-    search = Search(list("abc"), world.predict, run, 2.5, Outcome((), 4.0))
-    assert search.find() == Outcome(("a",), 1.0)
+    search = Search(list("abc"), lambda _: 0.0, run, 0.5, Outcome((), 4.0))
+    assert (search.find(), search.num_validations) == (Outcome(("a",), 1.0), 3)
+
+
+def test_where_predictions_say_nothing_ever_longer_prefixes_are_run():
+    lengths = []
+
+    def run(pins: Sequence[str]) -> Outcome:
+        lengths.append(len(pins))
+        return Outcome(tuple(pins), 9.0 if len(pins) < 40 else 0.0)
+
+    order = [f"u{index}" for index in range(100)]
+    Search(order, lambda _: 0.0, run, 0.5, Outcome((), 9.0)).find()
+    # 63 will do; then what is between is tried.
+    assert lengths[:7] == [1, 3, 7, 15, 31, 63, 32]
 
 
 def test_units_that_make_nan_are_pinned_first():
