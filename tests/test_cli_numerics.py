@@ -290,6 +290,20 @@ def test_clean_batches_exit_with_zero(capsys):
     )
 
 
+@pytest.mark.parametrize(("batches", "code"), [("2", 0), ("3", 1)])
+def test_so_many_batches_are_searched_as_asked_for(batches, code, capsys):
+    # The third batch of 32 has the Inf.
+    options = ["--find-nonfinite", "--amp", "fp16", "--batches", batches]
+    assert numerics(capsys, "build", "late", *options)[0] == code
+
+
+def test_endless_data_are_searched_up_to_the_number_of_batches(tmp_path, capsys):
+    with tmp_path.joinpath("network_to_measure.py").open("a") as module:
+        module.write("def endless(): return tf.data.Dataset.from_tensors(small()).repeat()\n")
+    _, printed = numerics(capsys, "build", "endless", "--find-nonfinite", "--batches", "4")
+    assert "No NaN and no Inf in 4 batches" in printed.out
+
+
 def test_the_bad_batch_is_saved(tmp_path, capsys):
     options = ["--find-nonfinite", "--amp", "fp16", "--batch-size", "30"]
     found = report(capsys, "build", "late", *options, "--save-to", "bad/batch.npz")
@@ -488,10 +502,6 @@ def test_what_names_no_data_names_the_form(data, message, capsys):
         (
             ["--gradients", "--batches", "2"],
             "--batches does not go with --gradients, which compares one batch",
-        ),
-        (
-            ["--find-nonfinite", "--batches", "2"],
-            "--batches does not go with --find-nonfinite, which looks at all batches",
         ),
         (["--find-nonfinite", "--all"], "--all does not go with --find-nonfinite"),
         (["--find-nonfinite", "--figure", "a.png"], "--figure does not go with --find-nonfinite"),

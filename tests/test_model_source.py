@@ -1,13 +1,17 @@
 """Files and builders that a command line names."""
 
 import re
+import sys
+import types
 import zipfile
 
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from tf_amp_kit.errors import LoadError
-from tf_amp_kit.model_source import load_source
+from tf_amp_kit.errors import LoadError, ModelError
+from tf_amp_kit.model_source import built_model, load_data, load_source
 
 # Keras 3.15 saves through an argument that NumPy 2 has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -97,3 +101,42 @@ def test_code_in_a_file_is_not_run(tmp_path):
 @pytest.mark.parametrize("name", ["model", "json", ":build", "a-b:build", "..up:build"])
 def test_what_is_neither_file_nor_builder_names_both_forms(name):
     assert_refused(name, "Expected a .keras file or package.module:builder", name)
+
+
+TRAIN, VALIDATION = (np.zeros((4, 2)), np.zeros(4)), (np.ones((2, 2)), np.ones(2))
+WEIGHTED = (*TRAIN, np.ones(4))
+DATASET, OTHER_DATASET = (tf.data.Dataset.from_tensors(data) for data in (TRAIN, VALIDATION))
+
+
+@pytest.mark.parametrize(
+    ("returned", "train", "validation"),
+    [
+        (TRAIN, TRAIN, None),
+        (TRAIN[0], TRAIN[0], None),
+        (WEIGHTED, WEIGHTED, None),
+        (DATASET, DATASET, None),
+        ((TRAIN, VALIDATION), TRAIN, VALIDATION),
+        ((WEIGHTED, VALIDATION), WEIGHTED, VALIDATION),
+        ((DATASET, OTHER_DATASET), DATASET, OTHER_DATASET),
+        ((DATASET, VALIDATION), DATASET, VALIDATION),
+        ((TRAIN, OTHER_DATASET), TRAIN, OTHER_DATASET),
+        ((DATASET, None), DATASET, None),
+    ],
+)
+def test_data_are_told_apart_for_training_and_validation(returned, train, validation, monkeypatch):
+    module = types.ModuleType("data_to_load")
+    module.data = lambda: returned
+    monkeypatch.setitem(sys.modules, "data_to_load", module)
+    found = load_data("data_to_load:data")
+    assert found[0] is train
+    assert found[1] is validation
+
+
+def test_a_model_that_is_not_compiled_is_refused_where_it_needs_a_loss():
+    with pytest.raises(ModelError, match="Expected a compiled model"):
+        built_model(lambda: keras.Sequential([keras.Input((4,))]), needs_loss=True)
+
+
+def test_a_model_that_needs_no_loss_need_not_be_compiled():
+    model = keras.Sequential([keras.Input((4,))])
+    assert built_model(lambda: model, needs_loss=False) is model

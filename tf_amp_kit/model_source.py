@@ -26,7 +26,7 @@ import tensorflow as tf
 from tf_amp_kit.errors import LoadError, ModelError
 from tf_amp_kit.precision.conversion.loading import load_model
 
-__all__ = ["compiled_model", "current_directory_importable", "load_data", "load_source"]
+__all__ = ["built_model", "current_directory_importable", "load_data", "load_source"]
 
 _FORMS: Final = "Expected a .keras file or package.module:builder."
 _DATA_FORM: Final = "Expected package.module:data."
@@ -64,25 +64,25 @@ def load_source(name: str) -> keras.Model | Callable[[], Any]:
     return _import_function(name, "builder", "a model", _FORMS)
 
 
-def compiled_model(source: keras.Model | Callable[[], Any]) -> keras.Model:
-    """Calls a builder, and sees to it that there is a compiled model.
+def built_model(source: keras.Model | Callable[[], Any], *, needs_loss: bool = True) -> keras.Model:
+    """Calls a builder, and sees to it that there is a model.
 
     Args:
         source: What `load_source` returned.
+        needs_loss: Whether it has to be compiled.
 
     Returns:
         The model.
 
     Raises:
         LoadError: If the builder returns something else.
-        ModelError: If the model is not compiled.
+        ModelError: If the model is not compiled, and has to be.
         Exception: Whatever the builder raises by itself.
 
     Example:
 
     >>> model = keras.Sequential([keras.layers.Dense(1)])
-    >>> model.compile(loss="mse")
-    >>> compiled_model(lambda: model) is model
+    >>> built_model(lambda: model, needs_loss=False) is model
     True
     """
     is_file = isinstance(source, keras.Model)
@@ -93,7 +93,7 @@ def compiled_model(source: keras.Model | Callable[[], Any]) -> keras.Model:
             "The builder does not return a model. Expected a keras.Model. "
             f"Received: {origin} returned {type(model).__name__}."
         )
-    if not model.compiled:
+    if needs_loss and not model.compiled:
         way = "Save it compiled, or name a builder that compiles it: package.module:builder."
         raise ModelError(
             "The model has no loss. Expected a compiled model. "
@@ -103,8 +103,8 @@ def compiled_model(source: keras.Model | Callable[[], Any]) -> keras.Model:
     return model
 
 
-def load_data(name: str) -> Any:
-    """Imports a function and calls it for data to train on.
+def load_data(name: str) -> tuple[Any, Any]:
+    """Imports a function and calls it for data.
 
     Args:
         name: `package.module:data`, a function without arguments. It returns
@@ -114,7 +114,7 @@ def load_data(name: str) -> Any:
             dictionaries: two tuples would be taken for the latter.
 
     Returns:
-        The data, those for training if there are both.
+        The training data, and the validation data or None.
 
     Raises:
         LoadError: If there is no such module or function, or if it returns nothing, or
@@ -136,25 +136,25 @@ def load_data(name: str) -> Any:
         raise LoadError(
             f"The function returns no data. Expected {_DATA}. Received: {name!r} returned None."
         )
-    return _training_part(data, name)
+    return _train_and_validation(data, name)
 
 
-def _training_part(data: Any, name: str) -> Any:
+def _train_and_validation(data: Any, name: str) -> tuple[Any, Any]:
     datasets = tf.data.Dataset | keras.utils.PyDataset
     if not isinstance(data, tuple):
-        return data
+        return data, None
     if len(data) == 2:
         train, validation = data
         is_whole = isinstance(train, tuple | datasets) and isinstance(validation, tuple | datasets)
         if is_whole or (isinstance(train, datasets) and validation is None):
-            return train
+            return train, validation
     if any(isinstance(part, datasets) for part in data):
         kinds = ", ".join(type(part).__name__ for part in data)
         raise LoadError(
             "The function returns a dataset beside something else: a dataset holds its targets "
             f"itself. Expected {_DATA}. Received: {name!r} returned ({kinds})."
         )
-    return data
+    return data, None
 
 
 @contextlib.contextmanager

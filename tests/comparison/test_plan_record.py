@@ -137,6 +137,18 @@ def test_rows_beyond_the_limit_are_counted() -> None:
     assert "... and 1 more pinned layers: plan.table() shows all." in lines
 
 
+def test_the_text_shows_all_units_when_asked_for() -> None:
+    plan = plan_of()
+    assert plan.text(all_units=True) == plan.text().replace(
+        plan.table(), plan.table(all_units=True)
+    )
+
+
+def test_rows_of_all_units_beyond_the_limit_are_counted() -> None:
+    lines = plan_of().text(max_rows=1, all_units=True).splitlines()
+    assert "... and 2 more layers: plan.table(all_units=True) shows all." in lines
+
+
 def test_the_text_without_a_limit_shows_every_pinned_layer() -> None:
     units = [replace(HEAD, path=f"layer_{i}") for i in range(25)]
     plan = plan_of(units=tuple(units), pins=pins_of(*units))

@@ -18,6 +18,7 @@ from tf_amp_kit.cli.audit import add_audit
 from tf_amp_kit.cli.demo import add_demo
 from tf_amp_kit.cli.hardware import add_hardware
 from tf_amp_kit.cli.numerics import add_numerics
+from tf_amp_kit.cli.plan import add_plan
 from tf_amp_kit.cli.process import EXIT_FINDINGS, EXIT_FINE, EXIT_USAGE, import_tensorflow
 from tf_amp_kit.errors import AmpError, AmpWarning
 
@@ -100,5 +101,6 @@ _COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (
     add_hardware,
     add_audit,
     add_numerics,
+    add_plan,
     add_demo,
 )

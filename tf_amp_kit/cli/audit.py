@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from tf_amp_kit.cli.options import add_json
 from tf_amp_kit.cli.process import EXIT_FINDINGS, EXIT_FINE, import_tensorflow
 from tf_amp_kit.cli.user_code import precision_scope, users_modules
 from tf_amp_kit.errors import InputsError, ModelError
@@ -29,7 +30,7 @@ def add_audit(commands: Any) -> None:
         metavar="PRECISION",
         help="bf16, fp16, fp32 or auto: what a builder runs under and a file should be in",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_json(parser)
     parser.add_argument(
         "--ignore",
         metavar="CODE",

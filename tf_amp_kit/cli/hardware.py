@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from tf_amp_kit.cli.options import add_json
 from tf_amp_kit.cli.process import EXIT_FINE
 
 __all__ = ["add_hardware"]
@@ -18,7 +19,7 @@ def add_hardware(commands: Any) -> None:
         help="what this machine runs fast, and why",
         description="Lists each device, what it runs fast, and what auto picks.",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_json(parser)
     parser.set_defaults(run=_run_hardware)
 
 

@@ -5,23 +5,29 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import os
 import sys
-from pathlib import Path
 from typing import Any, Final
 
+from tf_amp_kit.cli.options import (
+    add_batch_size,
+    add_json,
+    add_sources,
+    check_drawing,
+    count,
+    figure_file,
+    given,
+    output_file,
+    printed,
+    save_figure,
+)
 from tf_amp_kit.cli.process import EXIT_FINDINGS, EXIT_FINE
-from tf_amp_kit.cli.user_code import precision_scope, users_modules
+from tf_amp_kit.cli.user_code import opened
 
 __all__ = ["add_numerics"]
-
-_FIGURE_SUFFIXES: Final = (".pdf", ".png", ".svg")
-_DOTS_PER_INCH: Final = 150
 
 # Options that would be ignored beside others, and why.
 _MISMATCHES: Final = (
     ("batches", "gradients", "which compares one batch"),
-    ("batches", "find_nonfinite", "which looks at all batches"),
     ("all", "find_nonfinite", "which has no table"),
     ("figure", "find_nonfinite", "which has nothing to draw"),
     ("layer_figure", "find_nonfinite", "which has nothing to draw"),
@@ -40,14 +46,10 @@ def add_numerics(commands: Any) -> None:
         "was found, 0 if not, 2 if there are no model and data to look at. An exception of the "
         "builder's own, or the data's, keeps its traceback.",
     )
-    parser.add_argument(
-        "model", help="a .keras file, or package.module:builder; the model is compiled"
-    )
-    parser.add_argument(
-        "data",
-        help="package.module:data, a function that returns (x, y), (x, y, sample_weight), a "
-        "dataset, or a tuple of two of these: training data, which are taken, and validation "
-        "data. Several inputs are a list or a dictionary, not a tuple",
+    add_sources(
+        parser,
+        model="the model is compiled",
+        validation="training data, which are taken, and validation data",
     )
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument(
@@ -58,7 +60,7 @@ def add_numerics(commands: Any) -> None:
     ways.add_argument(
         "--find-nonfinite",
         action="store_true",
-        help="instead, run all batches and find the first NaN or Inf: layer, operation, line",
+        help="instead, run the batches and find the first NaN or Inf: layer, operation, line",
     )
     parser.add_argument(
         "--amp",
@@ -80,35 +82,31 @@ def _add_details(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batches",
         metavar="N",
-        type=_count,
-        help="how many batches to measure (default: 1)",
+        type=count,
+        help="how many batches to measure (default: 1), or to search with --find-nonfinite "
+        "(default: all)",
     )
-    parser.add_argument(
-        "--batch-size",
-        metavar="N",
-        type=_count,
-        help="how many samples of arrays are a batch (default: 32)",
-    )
+    add_batch_size(parser)
     parser.add_argument(
         "--save-to",
         metavar="FILE",
-        type=_output_file,
+        type=output_file,
         help="where --find-nonfinite saves the bad batch, as .npz",
     )
     parser.add_argument(
         "--figure",
         metavar="FILE",
-        type=_figure_file,
+        type=figure_file,
         help="draw the exponents, or with --gradients both gradients: .png, .pdf or .svg",
     )
     parser.add_argument(
         "--layer-figure",
         metavar="FILE",
-        type=_figure_file,
+        type=figure_file,
         help="draw a map of which layers overflow and underflow",
     )
     parser.add_argument("--all", action="store_true", help="show all rows, not only the worst")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_json(parser)
 
 
 def _check_options(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
@@ -126,26 +124,17 @@ def _spelled(name: str) -> str:
 
 
 def _run_numerics(arguments: argparse.Namespace) -> int:
-    from tf_amp_kit.model_source import compiled_model, load_data, load_source
-
-    if arguments.figure or arguments.layer_figure:
-        _check_drawing()
+    check_drawing(arguments.figure, arguments.layer_figure)
     look = _measure
     if arguments.gradients:
         look = _compare
     elif arguments.find_nonfinite:
         look = _find
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(users_modules(is_json=arguments.json))
-        stack.enter_context(precision_scope(arguments.amp))
-        source = load_source(arguments.model)
-        stack.enter_context(precision_scope(arguments.amp))
-        model = compiled_model(source)
-        data = load_data(arguments.data)
-        stack.enter_context(precision_scope(arguments.amp))
-        if arguments.find_nonfinite and model is source:
+    with opened(arguments, needs_loss=True) as subject:
+        model = subject.model
+        if arguments.find_nonfinite and subject.is_of_file:
             model = _as_asked(model, arguments.amp)
-        report, has_findings = look(model, data, arguments)
+        report, has_findings = look(model, subject.data, arguments)
     print(report.to_json() if arguments.json else _text(report, arguments))
     _draw(report, arguments)
     return EXIT_FINDINGS if has_findings else EXIT_FINE
@@ -155,7 +144,7 @@ def _measure(model: Any, data: Any, arguments: argparse.Namespace) -> tuple[Any,
     from tf_amp_kit.inspection.numerics.measure import measure_numerics
 
     report = measure_numerics(
-        model, data, **_given(arguments, "loss_scale", "batches", "batch_size"), verbose=0
+        model, data, **given(arguments, "loss_scale", "batches", "batch_size"), verbose=0
     )
     return report, any(
         one.judgement.num_overflow or one.statistics.num_nan or one.statistics.num_infinite
@@ -167,7 +156,7 @@ def _compare(model: Any, data: Any, arguments: argparse.Namespace) -> tuple[Any,
     from tf_amp_kit.inspection.numerics.gradients import compare_gradients
 
     report = compare_gradients(
-        model, data, **_given(arguments, "loss_scale", "batch_size"), verbose=0
+        model, data, **given(arguments, "loss_scale", "batch_size"), verbose=0
     )
     return report, report.whole.num_nonfinite > 0
 
@@ -181,7 +170,7 @@ def _find(model: Any, data: Any, arguments: argparse.Namespace) -> tuple[Any, bo
         report = find_nonfinite(
             model,
             data,
-            **_given(arguments, "loss_scale", "batch_size", "save_to"),
+            **given(arguments, "loss_scale", "batches", "batch_size", "save_to"),
             verbose=verbose,
         )
     return report, report.origin is not None
@@ -196,51 +185,13 @@ def _as_asked(model: Any, amp: str | None) -> Any:
     return model if asked is None else convert_model(model, asked.precision)
 
 
-def _check_drawing() -> None:
-    """Raises what drawing would, before all the work."""
-    from tf_amp_kit.reporting.canvas import drawing
-
-    with drawing(1, 1):
-        pass
-
-
 def _draw(report: Any, arguments: argparse.Namespace) -> None:
     from tf_amp_kit.reporting.plots import plot_exponents, plot_gradients, plot_layers
 
     plot = plot_gradients if arguments.gradients else plot_exponents
-    for path, draw in ((arguments.figure, plot), (arguments.layer_figure, plot_layers)):
-        if path:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            draw(report).savefig(path, dpi=_DOTS_PER_INCH)
+    save_figure(plot, report, arguments.figure)
+    save_figure(plot_layers, report, arguments.layer_figure)
 
 
 def _text(report: Any, arguments: argparse.Namespace) -> str:
-    if arguments.all:
-        return str(report.text())
-    return str(report).replace("report.table() shows all", "--all shows all")
-
-
-def _given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Picks the options that were given: for others the library has its own defaults."""
-    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, not {text!r}")
-    return int(text)
-
-
-def _figure_file(text: str) -> str:
-    if Path(text).suffix not in _FIGURE_SUFFIXES:
-        raise argparse.ArgumentTypeError(f"expected a .png, .pdf or .svg file, not {text!r}")
-    return _output_file(text)
-
-
-def _output_file(text: str) -> str:
-    """Refuses what could not be written in the end, after all the work."""
-    path = Path(text)
-    folder = next(one for one in path.absolute().parents if one.exists())
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
-    return text
+    return str(report.text()) if arguments.all else printed(report)

@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["precision_scope", "users_modules"]
+__all__ = ["Subject", "opened", "precision_scope", "users_modules"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, and data to look at it with.
+
+    Attributes:
+        model: The model.
+        is_of_file: Whether it is a file's, which no `--amp` has built.
+        data: The training data.
+        validation: The validation data; None if there are none.
+    """
+
+    model: Any
+    is_of_file: bool
+    data: Any
+    validation: Any
+
+
+@contextlib.contextmanager
+def opened(arguments: argparse.Namespace, *, needs_loss: bool) -> Iterator[Subject]:
+    """Makes what the arguments name, and keeps the circumstances for looking at it.
+
+    Args:
+        arguments: They have `model`, `data`, `amp` and `json`.
+        needs_loss: Whether a model that is not compiled is refused.
+    """
+    from tf_amp_kit.model_source import built_model, load_data, load_source
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(users_modules(is_json=arguments.json))
+        stack.enter_context(precision_scope(arguments.amp))
+        source = load_source(arguments.model)
+        stack.enter_context(precision_scope(arguments.amp))
+        model = built_model(source, needs_loss=needs_loss)
+        data, validation = load_data(arguments.data)
+        stack.enter_context(precision_scope(arguments.amp))
+        yield Subject(model, model is source, data, validation)
 
 
 @contextlib.contextmanager

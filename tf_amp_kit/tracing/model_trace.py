@@ -140,7 +140,9 @@ class ModelTrace:
         call = self.call_of(op)
         if call is None:
             return None
-        return next(outer for outer in self.enclosing(call) if outer.kind != "operation")
+        # What a train step does outside the model belongs to no layer.
+        layers = (outer for outer in self.enclosing(call) if outer.kind != "operation")
+        return next(layers, None)
 
     def enclosing(self, call: LayerCall) -> Iterator[LayerCall]:
         """Yields a call and all calls around it, innermost first."""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Final
-
-import tensorflow as tf
+from typing import Final
 
 from tf_amp_kit.comparison.planning.effects import Effects
 from tf_amp_kit.comparison.planning.plan import PrecisionPlan
 from tf_amp_kit.comparison.planning.planner import Planner
 from tf_amp_kit.comparison.planning.records import CurvePoint, Errors, UnitEffect
+from tf_amp_kit.comparison.planning.samples import num_samples
 from tf_amp_kit.comparison.planning.search import Outcome, Search
 from tf_amp_kit.comparison.planning.step_times import measure_step_times
 from tf_amp_kit.comparison.planning.tolerances import default_tolerance, rounding_error
 from tf_amp_kit.precision.pinning.pins import Pin, Pins
-from tf_amp_kit.tables import some
+from tf_amp_kit.tables import some, wrapped
 
 __all__ = ["Draft"]
 
@@ -41,13 +40,12 @@ class Draft:
         self, model_name: str, planner: Planner, tolerance: float | None, *, verbose: bool
     ) -> None:
         self._model_name, self._planner, self._verbose = model_name, planner, verbose
-        self._half, self._half_held_out = planner.compare_half()
+        self._half = self._planned = planner.compare_half()
         self._between = planner.between_batches()
         self._noise = planner.float32_noise()
         self._tolerance = tolerance or default_tolerance(
             planner.metric, planner.half, self._noise, self._between
         )
-        self._planned, self._planned_held_out = self._half, self._half_held_out
         self._pins: tuple[str, ...] = ()
         self._effects: Effects | None = None
         self._search: Search | None = None
@@ -62,14 +60,12 @@ class Draft:
         search = planner.search(self._effects, _SEARCH_SHARE * self._tolerance, max_validations)
         self._search = search
         if planner.metric == "output" and self._tolerance < rounding_error(planner.half):
-            found = self._answered_at_once(search)
-        else:
-            found = search.find()
-        self._take(found)
+            self._announce(len(search.prefix(search.predicted_length())))
+        self._take(search.find())
         for _ in range(_NUM_EXTENSIONS):
-            if self._is_met or self._error(self._planned) > self._tolerance:
+            if self._is_met or self._error(self._planned.errors) > self._tolerance:
                 break
-            more = search.extend(self._pins)
+            more = search.extend(self._pins, self._planned.culprits)
             if more is None:
                 break
             self._take(more)
@@ -84,16 +80,16 @@ class Draft:
             metric=planner.metric,
             tolerance=self._tolerance,
             units=tuple(self._unit_effects()),
-            pins=Pins(self._model_name, tuple(self._pin(path) for path in self._pins)),
-            half=self._half,
-            planned=self._planned,
-            half_held_out=self._half_held_out,
-            planned_held_out=self._planned_held_out,
+            pins=Pins(self._model_name, tuple(self._all_pins())),
+            half=self._half.errors,
+            planned=self._planned.errors,
+            half_held_out=self._half.held_out,
+            planned_held_out=self._planned.held_out,
             between_batches=self._between,
             curve=tuple(self._curve()),
             num_batches=len(planner.batches),
             num_held_out_batches=len(planner.held_out),
-            num_samples=sum(_num_samples(batch) for batch in planner.batches),
+            num_samples=sum(num_samples(batch) for batch in planner.batches),
             num_validations=1 if self._search is None else self._search.num_validations,
             num_passes=planner.runs.num_passes,
             seconds=seconds,
@@ -103,7 +99,7 @@ class Draft:
 
     @property
     def _is_met(self) -> bool:
-        errors = [self._planned, self._planned_held_out]
+        errors = [self._planned.errors, self._planned.held_out]
         return all(self._error(one) <= self._tolerance for one in errors if one is not None)
 
     def _error(self, errors: Errors) -> float:
@@ -112,21 +108,19 @@ class Draft:
 
     def _take(self, outcome: Outcome) -> None:
         self._pins = outcome.pins
-        self._planned, self._planned_held_out = self._planner.compare(outcome.pins)
+        self._planned = self._planner.compare(outcome.pins)
 
-    def _answered_at_once(self, search: Search) -> Outcome:
-        """Takes the pins that are predicted, without a search."""
-        found = search.predicted()
-        half, count = self._planner.half, len(found.pins)
+    def _announce(self, num_pins: int) -> None:
+        """Says before the search what a tolerance out of the format's reach will take."""
+        half, num_units = self._planner.half, len(self._planner.units)
         note = (
-            f"A tolerance of {self._tolerance:g} is less than {half} makes of one number, about "
-            f"{rounding_error(half):.1g}: {count} of {len(self._planner.units)} layers are "
-            "predicted to have to stay in float32, and nothing was searched."
+            f"A tolerance of {self._tolerance:.3g} is less than {half} makes of one number on "
+            f"average, {rounding_error(half):.2g}: {num_pins} of {num_units} layers are predicted "
+            "to have to stay in float32."
         )
         if self._verbose:
-            print(note)
+            print(wrapped(note), flush=True)
         self._notes.append(note)
-        return found
 
     def _unit_effects(self) -> Iterator[UnitEffect]:
         effects, search = self._effects, self._search
@@ -148,17 +142,20 @@ class Draft:
                 measured_without=None if measured is None else measured.error,
             )
 
-    def _pin(self, path: str) -> Pin:
-        effects = self._effects
-        (unit,) = [unit for unit in self._planner.units if unit.path == path]
+    def _all_pins(self) -> Iterator[Pin]:
+        if self._effects is not None:
+            yield from (self._pin(self._effects, path) for path in self._pins)
+
+    def _pin(self, effects: Effects, path: str) -> Pin:
         half = self._planner.half
+        (layer_class,) = [unit.layer_class for unit in effects.units if unit.path == path]
         reasons = {
+            "raises": f"raises in {half}",
             "non-finite": f"makes NaN or Inf in {half}",
-            "range": f"close to the largest {half}: {self._planner.largest.get(path, 0.0):.3g}",
+            "range": f"close to the largest {half}: {effects.largest.get(path, 0.0):.3g}",
+            "error": f"error {effects.score(path):.2g} alone",
         }
-        assert effects is not None
-        error = f"error {effects.score(path):.2g} alone"
-        return Pin(path, unit.layer_class, reasons.get(effects.reason(path), error), in_files="")
+        return Pin(path, layer_class, reasons[effects.reason(path)], in_files="")
 
     def _curve(self) -> Iterator[CurvePoint]:
         effects, search = self._effects, self._search
@@ -173,8 +170,10 @@ class Draft:
 
     def _remarks(self) -> Iterator[str]:
         planner = self._planner
-        for path, why in planner.raising.items():
-            yield f"{path} cannot run in {planner.half}: {why}"
+        if planner.loss_problem:
+            yield f"Only outputs were compared, for the loss raises: {planner.loss_problem}"
+        for one in planner.conflicts:
+            yield f"{one.path or 'The model'} raises in {planner.half}: {one.message}"
         if planner.refused:
             paths = list(planner.refused)
             yield (
@@ -188,7 +187,3 @@ class Draft:
             )
         if not planner.held_out:
             yield "There was no second batch to check the plan on."
-
-
-def _num_samples(batch: Any) -> int:
-    return int(tf.nest.flatten(batch.x)[0].shape[0])

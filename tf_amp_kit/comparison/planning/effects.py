@@ -36,7 +36,8 @@ class Effects:
         errors: The samples of each unit that runs in half precision alone, by path.
         roundings: The part of them that comes from rounding what another unit returned,
             by the paths of both.
-        nonfinite: Units that make NaN or Inf in half precision, alone.
+        nonfinite: Units that make NaN or Inf in half precision, alone, or raise.
+        raising: Those of them that raise.
         largest: The largest magnitude that each unit takes or returns.
         limit: The half format's largest number.
         is_sum: Whether the error is that of one number, the loss, which is the sum of the
@@ -50,6 +51,7 @@ class Effects:
     largest: Mapping[str, float]
     limit: float
     is_sum: bool = False
+    raising: Collection[str] = ()
 
     def score(self, path: str) -> float:
         """Returns the error that is predicted if one unit alone runs in half precision."""
@@ -59,6 +61,8 @@ class Effects:
 
     def reason(self, path: str) -> str:
         """Tells why a unit would be pinned."""
+        if path in self.raising:
+            return "raises"
         if path in self.nonfinite:
             return "non-finite"
         near = self.largest.get(path, 0.0) * RANGE_HEADROOM > self.limit
@@ -78,14 +82,11 @@ class Effects:
         )
 
     def share(self, path: str, half: Collection[str]) -> float:
-        """Returns the square of what a unit of those in half adds to their error."""
-        if path not in self._own:
-            return 0.0
-        own = self._own[path]
-        for giver in self.givers.get(path, ()):
-            if giver in half:
-                own = own - self.roundings[path, giver]
-        return self._square(own)
+        """Returns the square of what a unit of those in half adds to their error.
+
+        Of a composite, what its own code adds to what the units in it do.
+        """
+        return max(0.0, self._square_within(path, half) - self._parts.get(path, 0.0))
 
     @cached_property
     def culprits(self) -> tuple[str, ...]:
@@ -114,18 +115,27 @@ class Effects:
         return found
 
     @cached_property
-    def _own(self) -> dict[str, Samples]:
-        """The samples of each unit without those of the units inside of it."""
-        own = dict(self.errors)
-        parents = {unit.path: unit.parent for unit in self.units}
-        for path, parent in parents.items():
-            if parent in own and path in self.errors:
-                own[parent] = own[parent] - self.errors[path]
-        for (path, giver), samples in self.roundings.items():
-            parent = parents.get(path)
-            if parent in own and is_below(giver, parent):
-                own[parent] = own[parent] + samples
-        return own
+    def _parts(self) -> dict[str, float]:
+        """The sum of the squares of what the units directly in a composite do."""
+        parts: dict[str, float] = {}
+        for unit in self.units:
+            if unit.parent is not None:
+                within = {
+                    one for one in self.givers.get(unit.path, ()) if is_below(one, unit.parent)
+                }
+                share = self._square_within(unit.path, within)
+                parts[unit.parent] = parts.get(unit.parent, 0.0) + share
+        return parts
+
+    def _square_within(self, path: str, half: Collection[str]) -> float:
+        """Returns the square of a unit's error, without what others in half round before."""
+        if path not in self.errors:
+            return 0.0
+        error = self.errors[path]
+        for giver in self.givers.get(path, ()):
+            if giver in half:
+                error = error - self.roundings[path, giver]
+        return self._square(error)
 
     def _square(self, samples: Samples) -> float:
         square = float(np.dot(samples, samples))

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
 from numbers import Integral
 from typing import Any, Final
 
 import keras
-import tensorflow as tf
 
 from tf_amp_kit.comparison.planning.draft import Draft
 from tf_amp_kit.comparison.planning.plan import PrecisionPlan
 from tf_amp_kit.comparison.planning.planner import Planner
+from tf_amp_kit.comparison.planning.samples import common_specs, split_batches
 from tf_amp_kit.comparison.planning.tolerances import checked_metric, checked_tolerance
 from tf_amp_kit.comparison.planning.trials import Runs
-from tf_amp_kit.data import DEFAULT_BATCH_SIZE, Batch, as_data, batch_specs, batches_of
+from tf_amp_kit.data import (
+    DEFAULT_BATCH_SIZE,
+    as_data,
+    batch_specs,
+)
 from tf_amp_kit.errors import InputsError, ModelError
 from tf_amp_kit.inspection.expected import computes_in, expected_half
 from tf_amp_kit.inspection.numerics.patterns import parse_half
 from tf_amp_kit.inspection.readings import checked_loss_scale
 from tf_amp_kit.precision.conversion.convert import convert_model
+from tf_amp_kit.precision.layer_policies import half_variables
 from tf_amp_kit.tracing.drawing import DrawingLayers
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
@@ -29,9 +33,6 @@ from tf_amp_kit.tracing.step_graph import build_by_step, trace_step
 from tf_amp_kit.tracing.step_phases import OUTPUTS
 
 __all__ = ["plan_precision"]
-
-# So many samples, in whole batches, are searched on, and as many held out.
-_NUM_SAMPLES: Final = 64
 
 _DEFAULT_PROBES: Final = 4
 
@@ -109,7 +110,8 @@ def plan_precision(
             float32, of several outputs the root of the summed squares; `"loss"`: the
             change of the loss over its magnitude; `"gradient"`: the norm of the weight
             gradients' difference over the norm of those in float32.
-        validation: Data to check the plan on, instead of the next batches of `data`.
+        validation: Data to check the plan on, instead of the next batches of `data`; with
+            targets and sample weights if those have some.
         probes: How many random backward passes there are per batch.
         max_validations: How many choices of pins may be run. None means 7, and one per
             pin.
@@ -123,7 +125,8 @@ def plan_precision(
         A `PrecisionPlan`: `plan.pins`, `save`, and `tf_amp_kit.apply_plan(model, plan)`.
 
     Raises:
-        ModelError: If it is not a Keras 3 model, or has no loss and the metric needs one.
+        ModelError: If it is not a Keras 3 model, if it has not what the metric compares,
+            if it stores variables in half precision, or if nothing in it can be half.
         InputsError: If the data cannot be read, do not fit the model, or make NaN or Inf
             in float32 already.
         PrecisionError: If the precision is unknown or no half format, if the metric is
@@ -146,9 +149,10 @@ def plan_precision(
     check_keras_model(model)
     metric = checked_metric(metric)
     given = None if tolerance is None else checked_tolerance(tolerance)
-    _check_count(probes, "probes")
+    _check_count(probes, "probes", 1)
+    _check_count(seed, "seed", 0)
     if max_validations is not None:
-        _check_count(max_validations, "max_validations")
+        _check_count(max_validations, "max_validations", 1)
     asked = None if precision is None else parse_half(precision)
     data = as_data(data, y)
     build_by_step(model, data)
@@ -156,13 +160,14 @@ def plan_precision(
     half = expected_half(asked, layers)
     has_loss = _has_loss(model, data, loss, metric)
     half_model = model if computes_in(half, layers) else convert_model(model, half)
-    search, held_out = _split(data, validation, batch_size)
+    _check_weights(half_model, half)
+    search, held_out = split_batches(data, validation, batch_size)
     drawing = DrawingLayers.of(
         half_model,
         trace_step(model, data, in_float32=True, until=OUTPUTS, training=False),
     )
     planner = Planner(
-        runs=Runs(half_model, batch_specs(data), loss, drawing),
+        runs=Runs(half_model, common_specs(model, data, [*search, *held_out]), loss, drawing),
         half=half,
         metric=metric,
         batches=search,
@@ -189,28 +194,19 @@ def _has_loss(model: Any, data: Any, loss: Any, metric: str) -> bool:
     return has_loss
 
 
-def _split(data: Any, validation: Any, batch_size: int | None) -> tuple[list[Batch], list[Batch]]:
-    """Takes batches to search on, and others to check on, as far as there are any."""
-    batches = batches_of(data, batch_size)
-    search = list(_enough(batches))
-    if validation is not None:
-        return search, list(_enough(batches_of(as_data(validation), batch_size)))
-    held_out = list(_enough(batches))
-    if not held_out and len(search) > 1:
-        middle = len(search) // 2
-        return search[:-middle], search[-middle:]
-    return search, held_out
+def _check_count(value: Any, argument: str, least: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise InputsError(
+            f"Expected a whole number from {least} up. Received: {argument}={value!r}."
+        )
 
 
-def _enough(batches: Iterable[Batch]) -> Iterator[Batch]:
-    num_samples = 0
-    for batch in batches:
-        yield batch
-        num_samples += int(tf.nest.flatten(batch.x)[0].shape[0])
-        if num_samples >= _NUM_SAMPLES:
-            return
-
-
-def _check_count(value: Any, argument: str) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise InputsError(f"Expected a whole number from 1 up. Received: {argument}={value!r}.")
+def _check_weights(half_model: Any, half: str) -> None:
+    stored = half_variables(half_model)
+    if stored:
+        raise ModelError(
+            f"The model stores variables in {stored[0].dtype}: there are no float32 weights to "
+            "compare with, or to keep. Expected a float32 or mixed model. Received: "
+            f"{half_model.name!r} with {len(stored)} such variables. Convert it first: "
+            f'`tf_amp_kit.convert_model(model, "mixed_{half}")`.'
+        )

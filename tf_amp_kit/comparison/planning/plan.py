@@ -153,19 +153,21 @@ class PrecisionPlan:
     def __str__(self) -> str:
         return self.text(_NUM_SHOWN)
 
-    def text(self, max_rows: int | None = None) -> str:
+    def text(self, max_rows: int | None = None, *, all_units: bool = False) -> str:
         """Lays out what is printed: the verdict, the pinned units, errors, times, notes.
 
         Args:
             max_rows: How many pinned units to show; None for all.
+            all_units: Whether to show the others, too, and what each runs in.
         """
-        num_pinned = len(self.pinned_units())
+        units = self.units if all_units else self.pinned_units()
         parts = [wrapped(words.verdict(self))]
-        if num_pinned:
-            table = self.table(max_rows)
-            if max_rows is not None and num_pinned > max_rows:
-                hidden = num_pinned - max_rows
-                table += f"\n... and {hidden} more pinned layers: plan.table() shows all."
+        if units:
+            table = self.table(max_rows, all_units=all_units)
+            if max_rows is not None and len(units) > max_rows:
+                what = "layers" if all_units else "pinned layers"
+                call = f"plan.table({'all_units=True' if all_units else ''})"
+                table += f"\n... and {len(units) - max_rows} more {what}: {call} shows all."
             parts.append(table)
         parts.append(words.errors_table(self))
         sentences = [words.step_times(self), words.effort(self)]

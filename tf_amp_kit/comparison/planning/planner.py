@@ -1,4 +1,4 @@
-"""The steps of making a plan, from the first comparison to the last check."""
+"""What a plan is made of: comparisons, effects, and runs with some pins."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-import tensorflow as tf
-
+from tf_amp_kit.comparison.planning.culprits import find_culprits
 from tf_amp_kit.comparison.planning.effects import Effects
 from tf_amp_kit.comparison.planning.probing import Probing
 from tf_amp_kit.comparison.planning.ranking import rank_units
@@ -20,23 +19,40 @@ from tf_amp_kit.comparison.planning.results import (
     errors_between,
     norm,
 )
+from tf_amp_kit.comparison.planning.samples import nudged
 from tf_amp_kit.comparison.planning.search import Outcome, Search
 from tf_amp_kit.comparison.planning.trials import Run, Runs
 from tf_amp_kit.comparison.planning.units import Unit, find_units, innermost, topmost
 from tf_amp_kit.data import Batch
-from tf_amp_kit.errors import InputsError
+from tf_amp_kit.errors import InputsError, ModelError
 from tf_amp_kit.precision.pinning.effects import Harm, find_conflicts
+from tf_amp_kit.tracing.records import Conflict
 from tf_amp_kit.tracing.step_phases import GRADIENTS, LOSS, OUTPUTS
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
-__all__ = ["Planner"]
+__all__ = ["Comparison", "Planner"]
 
 #: How far a metric makes a step go.
 _UNTIL: Final = {"output": OUTPUTS, "loss": LOSS, "gradient": GRADIENTS}
 
 
+class Comparison(NamedTuple):
+    """How far a choice of pins is from float32, on the batches of the search and on others.
+
+    Attributes:
+        errors: The errors on the batches of the search.
+        held_out: Those on others; None if there are none.
+        culprits: The units where NaN or Inf began on the others.
+    """
+
+    errors: Errors
+    held_out: Errors | None
+    culprits: tuple[str, ...]
+
+
 @dataclass
 class Planner:
-    """Compares, ranks and searches on some batches.
+    """Compares, samples and runs a model on some batches.
 
     Args:
         runs: The model in half precision.
@@ -46,6 +62,11 @@ class Planner:
         held_out: Other batches, to check on.
         has_loss: Whether there is a loss, so that gradients can be compared.
         loss_scale: What the loss is multiplied by in half precision.
+
+    Raises:
+        ModelError: If nothing computes in half precision, if the metric compares nothing,
+            or if the loss cannot be computed, though the metric needs it.
+        InputsError: If float32 makes NaN or Inf already.
     """
 
     runs: Runs
@@ -55,34 +76,26 @@ class Planner:
     held_out: Sequence[Batch]
     has_loss: bool
     loss_scale: float
-    _lifts: dict[str, str] = field(default_factory=dict)
+    #: Why there is no loss to compare, though there is one.
+    loss_problem: str = ""
     #: Units that cannot be pinned, with the reason.
     refused: dict[str, str] = field(default_factory=dict)
-    #: Units whose half-precision code raises, with what it says.
-    raising: dict[str, str] = field(default_factory=dict)
+    # What has to be pinned instead of a unit.
+    _lifts: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        until = GRADIENTS if self.has_loss else OUTPUTS
-        self._half_run = self.runs.with_pins((), until, None)
-        self.units: tuple[Unit, ...] = find_units(self._half_run.step, self.runs.paths)
-        self._paths = {unit.path for unit in self.units}
-        self._wide_run = self.runs.float32(until, self._paths)
+        self._half_run, self._wide_run = self._traced()
         self.wide = [self._wide_run.on(batch) for batch in self.batches]
         self.wide_held_out = [self._wide_run.on(batch) for batch in self.held_out]
-        _check_float32([*self.wide, *self.wide_held_out])
+        self._check()
 
-    def compare_half(self) -> tuple[Errors, Errors | None]:
-        """Compares all in half precision with float32, on the batches and on others."""
-        self._half = self._results(self._half_run, self.batches)
-        others = self._results(self._half_run, self.held_out)
-        return errors_between(self.wide, self._half), self._held_out_errors(others)
+    def compare_half(self) -> Comparison:
+        """Compares all in half precision with float32."""
+        return self._compared(self._half_run)
 
-    def compare(self, pinned: Collection[str]) -> tuple[Errors, Errors | None]:
-        """Does the same with some pins."""
-        run = self.runs.with_pins(pinned, GRADIENTS if self.has_loss else OUTPUTS, self._paths)
-        results = self._results(run, self.batches)
-        others = self._results(run, self.held_out)
-        return errors_between(self.wide, results), self._held_out_errors(others)
+    def compare(self, pinned: Collection[str]) -> Comparison:
+        """Compares a choice of pins with float32."""
+        return self._compared(self.runs.with_pins(pinned, self._until, self._paths))
 
     def between_batches(self) -> BatchDifference | None:
         """Compares two batches in float32."""
@@ -91,25 +104,30 @@ class Planner:
 
     def float32_noise(self) -> float:
         """Returns how far outputs move if float inputs move by a float32 rounding."""
-        moved = [self._wide_run.on(_nudged(batch)) for batch in self.batches[:1]]
+        moved = [self._wide_run.on(nudged(batch)) for batch in self.batches[:1]]
         return errors_between(self.wide[:1], moved).output
 
     def effects(self, num_probes: int, seed: int) -> Effects:
         """Samples what each unit does."""
-        weights = {key: _inverse_norm(self.wide, key) for key in self.wide[0].outputs}
-        probing = Probing(self.runs, self.units, self.half, weights, self.metric == "loss")
-        effects, self.raising = probing.effects(self.batches, num_probes, seed, self.largest)
-        return effects
+        probing = Probing(
+            self.runs,
+            self.units,
+            self.half,
+            self.metric,
+            weights={key: _inverse_norm(self.wide, key) for key in self.wide[0].outputs},
+            inverse_norm=self._inverse_size(),
+            loss_scale=self._half_run.fitting_scale,
+        )
+        return probing.effects(self.batches, num_probes, seed, self.largest)
 
     def search(self, effects: Effects, target: float, max_validations: int | None) -> Search:
         """Prepares a search for the pins."""
-        first = Outcome((), self._error(self._half), self._culprits(self._half))
         return Search(
-            order=rank_units(effects, tuple(self.refused)),
+            order=rank_units(effects),
             predict=effects.predict,
             run=self._outcome,
             target=target,
-            first=first,
+            first=self._judged((), self._half_run),
             max_validations=max_validations,
         )
 
@@ -122,18 +140,82 @@ class Planner:
                 found[seen.path] = max(found.get(seen.path, 0.0), seen.largest)
         return found
 
+    @property
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """What raises with everything in half precision."""
+        return self._half_run.step.trace.conflicts
+
+    @property
+    def _until(self) -> str:
+        return GRADIENTS if self.has_loss else OUTPUTS
+
+    def _traced(self) -> tuple[Run, Run]:
+        """Traces all in half precision, which tells the units, and all in float32."""
+        try:
+            half_run = self.runs.with_pins((), self._until, None)
+        except USER_CODE_ERRORS as error:
+            if not self.has_loss:
+                raise
+            self._give_up_loss(error)
+            half_run = self.runs.with_pins((), self._until, None)
+        self.units: tuple[Unit, ...] = find_units(half_run.step, self.runs.paths)
+        self._paths = {unit.path for unit in self.units}
+        return half_run, self.runs.float32(self._until, self._paths)
+
+    def _give_up_loss(self, error: Exception) -> None:
+        problem = next(iter(str(error).splitlines()), type(error).__name__)
+        if self.metric != "output":
+            raise ModelError(
+                f"The metric {self.metric!r} needs a loss, and this one cannot be computed in "
+                f"{self.half}: {problem} Received: {self.runs.model.name!r}."
+            ) from error
+        self.has_loss, self.loss_problem = False, problem
+
+    def _check(self) -> None:
+        name = self.runs.model.name
+        if not self.units:
+            raise ModelError(
+                f"No layer of {name!r} computes in {self.half}, and none that does can be made of "
+                "it: there is nothing to plan. Expected layers with a mixed or float32 policy "
+                "that are not pinned."
+            )
+        first = self.wide[0]
+        compared = {"output": first.outputs, "loss": True, "gradient": first.gradients}
+        if not compared[self.metric]:
+            raise ModelError(
+                f"The metric {self.metric!r} has nothing to compare: {name!r} has no "
+                f"{'float outputs' if self.metric == 'output' else 'trainable weights'}."
+            )
+        if not all(one.is_finite for one in (*self.wide, *self.wide_held_out)):
+            raise InputsError(
+                "The model makes NaN or Inf in float32 already, so that nothing can be compared. "
+                "Expected data on which it is finite. `tf_amp_kit.find_nonfinite(model, data)` "
+                "tells where it begins."
+            )
+
+    def _compared(self, run: Run) -> Comparison:
+        errors = self._errors(self.wide, self._results(run, self.batches), run)
+        others = self._results(run, self.held_out)
+        if not others:
+            return Comparison(errors, None, ())
+        culprits = find_culprits(self.wide_held_out, others, run.step.trace, self.units)
+        return Comparison(errors, self._errors(self.wide_held_out, others, run), culprits)
+
     def _outcome(self, wanted: Sequence[str]) -> Outcome:
         """Runs the model with some pins, or with what they have to be replaced by."""
         while True:
             pins = self._lifted(wanted)
             run = self.runs.with_pins(pins, _UNTIL[self.metric], self._paths)
-            before, after = self._half_run.step.trace, run.step.trace
-            harms = list(find_conflicts(before, after, pins))
+            harms = list(find_conflicts(self._half_run.step.trace, run.step.trace, pins))
             if not harms:
-                break
+                return self._judged(pins, run)
             self._learn(harms)
+
+    def _judged(self, pins: tuple[str, ...], run: Run) -> Outcome:
         results = self._results(run, self.batches)
-        return Outcome(pins, self._error(results), self._culprits(results))
+        error = getattr(self._errors(self.wide, results, run), self.metric)
+        culprits = find_culprits(self.wide, results, run.step.trace, self.units)
+        return Outcome(pins, math.inf if error is None else float(error), culprits)
 
     def _lifted(self, pins: Sequence[str]) -> tuple[str, ...]:
         lifted = []
@@ -156,52 +238,23 @@ class Planner:
     def _results(self, run: Run, batches: Sequence[Batch]) -> list[Results]:
         return [run.at_fitting_scale(batch, self.loss_scale) for batch in batches]
 
-    def _error(self, results: Sequence[Results]) -> float:
-        error = getattr(errors_between(self.wide, results), self.metric)
-        return math.inf if error is None else float(error)
+    def _errors(self, wide: Sequence[Results], results: Sequence[Results], run: Run) -> Errors:
+        if not run.step.trace.conflicts:
+            return errors_between(wide, results)
+        # It ran because the trace went on in float32: by itself it raises.
+        if not self.has_loss:
+            return Errors(math.inf)
+        return Errors(math.inf, math.inf, math.inf, math.nan)
 
-    def _held_out_errors(self, results: Sequence[Results]) -> Errors | None:
-        return errors_between(self.wide_held_out, results) if results else None
-
-    def _culprits(self, results: Sequence[Results]) -> tuple[str, ...]:
-        """Finds the units that took finite numbers and returned others, which float32 did not."""
-        found: dict[str, None] = {}
-        for wide, half in zip(self.wide, results, strict=True):
-            fine = {seen.path for seen in wide.extremes if seen.returned_finite}
-            bad = [
-                seen.path
-                for seen in half.extremes
-                if seen.path in fine and seen.took_finite and not seen.returned_finite
-            ]
-            found |= dict.fromkeys(bad)
-        return tuple(path for path in found if not _holds_another(path, found))
-
-
-def _holds_another(path: str, others: Collection[str]) -> bool:
-    return any(one != path and one.startswith(f"{path}/") for one in others)
-
-
-def _check_float32(results: Sequence[Results]) -> None:
-    if not all(one.is_finite for one in results):
-        raise InputsError(
-            "The model makes NaN or Inf in float32 already, so that nothing can be compared. "
-            "Expected data on which it is finite. `tf_amp_kit.find_nonfinite(model, data)` tells "
-            "where it begins."
-        )
+    def _inverse_size(self) -> float:
+        if self.metric == "loss":
+            return _inverse(sum(abs(one.loss or 0.0) for one in self.wide))
+        return _inverse(norm(array for one in self.wide for array in one.gradients.values()))
 
 
 def _inverse_norm(results: Sequence[Results], key: str) -> float:
-    length = norm([one.outputs[key] for one in results])
+    return _inverse(norm(one.outputs[key] for one in results))
+
+
+def _inverse(length: float) -> float:
     return 1 / length if length else 0.0
-
-
-def _nudged(batch: Batch) -> Batch:
-    """Moves each float input up or down by what float32 rounds."""
-
-    def nudge(value: Any) -> Any:
-        if not isinstance(value, tf.Tensor) or value.dtype != tf.float32:
-            return value
-        signs = tf.cast(tf.range(tf.size(value)) % 2 * 2 - 1, value.dtype)
-        return value * (1 + 2.0**-23 * tf.reshape(signs, tf.shape(value)))
-
-    return batch._replace(x=tf.nest.map_structure(nudge, batch.x))

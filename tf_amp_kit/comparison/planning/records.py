@@ -75,8 +75,8 @@ class UnitEffect(NumberRecord):
         score: The error that is predicted if this unit alone runs in half precision, in
             the units of the plan's metric; infinite if it makes NaN or Inf.
         largest: The largest finite magnitude that it takes or returns in float32.
-        reason: Why it would be pinned: `"non-finite"`, `"range"` (within a factor of 8 of
-            the format's largest number) or `"error"`.
+        reason: Why it would be pinned: `"raises"`, `"non-finite"`, `"range"` (within a
+            factor of 8 of the format's largest number) or `"error"`.
         is_pinned: Whether the plan pins it.
         predicted_without: For a pinned unit: the plan's error that is predicted if this
             one is left in half; None otherwise.

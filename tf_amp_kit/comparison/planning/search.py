@@ -70,22 +70,28 @@ class Search:
 
     def find(self) -> Outcome:
         """Returns the smallest set of pins that was found, or the best if none will do."""
+        if self.first.error <= self.target:
+            return self.first
         found = self._shortest_prefix()
         return self._without_needless(found) if found.error <= self.target else found
 
-    def predicted(self) -> Outcome:
-        """Runs the shortest prefix that is predicted to do, and looks no further."""
-        length = self._guess(-1, len(self.order))
-        return self._tried(self.prefix(length or 0)) or self.first
+    def predicted_length(self) -> int:
+        """Returns how many units of the order are predicted to do."""
+        return self._guess(0, len(self.order)) or 0
 
     def prefix(self, length: int) -> tuple[str, ...]:
         """Returns the pins that the first units of the order come to."""
         return topmost([*self._forced, *self.order[:length]])
 
-    def extend(self, pins: Sequence[str]) -> Outcome | None:
-        """Runs some pins and the next one of the order; None if there is none or no run left."""
-        more = next((path for path in self.order if topmost([*pins, path]) != tuple(pins)), None)
-        return None if more is None else self._tried(topmost([*pins, more]))
+    def extend(self, pins: Sequence[str], culprits: Sequence[str] = ()) -> Outcome | None:
+        """Runs some pins and more: culprits, or the next one of the order.
+
+        Returns:
+            What that gave; None if there are no more, or no run is left.
+        """
+        more = [path for path in culprits or self.order if topmost([*pins, path]) != tuple(pins)]
+        added = more if culprits else more[:1]
+        return self._tried(topmost([*pins, *added])) if added else None
 
     def without(self, pins: Sequence[str], path: str) -> Outcome | None:
         """Returns what was measured with one pin less, if it was."""

@@ -7,7 +7,8 @@ what such an error comes to there: of each sample one number per unit and pass.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -79,6 +80,7 @@ class Shadows:
         half: The half format.
         weights: What the error of each output counts, by key: one over its norm.
         of_loss: Whether to project on the loss rather than on the outputs.
+        inverse_norm: One over the size of the loss; of gradients over their norm.
     """
 
     units: Collection[str]
@@ -86,6 +88,7 @@ class Shadows:
     half: str
     weights: Mapping[str, float]
     of_loss: bool = False
+    inverse_norm: float = 1.0
     #: Chooses the random signs, and one of `NUM_ORTHOGONAL` ways to use them: assign
     #: others for another pass.
     seed: Any = field(default_factory=lambda: tf.Variable(0, trainable=False, dtype=tf.int32))
@@ -96,7 +99,9 @@ class Shadows:
     projections: list[Projection] = field(default_factory=list)
     nonfinite: dict[str, Any] = field(default_factory=dict)
     num_samples: Any = None
-    _errors: list[_Error] = field(default_factory=list)
+    errors: list[_Error] = field(default_factory=list)
+    # What units had in variables that a call may write, when it began.
+    _state: dict[str, list[tuple[Any, Any]]] = field(default_factory=dict)
     # Who made a tensor, by its name.
     _givers: dict[str, str] = field(default_factory=dict)
 
@@ -104,6 +109,7 @@ class Shadows:
         """Gives each unit tensors of its own, so that gradients tell what it alone takes."""
         if not is_unit_call(call, self.units):
             return call.arguments
+        self._state[call.path] = _state_of(call.layer)
         given: dict[int, Any] = {}
         return map_tensors(call.arguments, lambda one: self._taken(call.path, one, given))  # type: ignore[no-any-return]
 
@@ -114,28 +120,43 @@ class Shadows:
         shadow = self._shadow_of(call)
         outputs = map_tensors(call.outputs, lambda one: self._returned(call.path, one))
         if shadow is not None:
-            pairs = zip(float_tensors(outputs), float_tensors(shadow), strict=True)
-            for wide, narrow in pairs:
-                self._add(call.path, None, wide, narrow)
+            self.keep(call, float_tensors(outputs), float_tensors(shadow))
         return outputs
 
     def on_end(self, step: StepTensors) -> None:
         """Adds the backward pass, once the whole step is there."""
-        outputs = _by_key(step.outputs)
-        first = next(iter(outputs.values()))
-        self.num_samples = tf.shape(first)[0]
-        target = step.loss if self.of_loss else self._probed(outputs)
-        gradients = tf.gradients(target, [one.at for one in self._errors])
+        outputs = outputs_by_key(step.outputs)
+        self.set_num_samples(outputs)
+        target = step.loss * self.inverse_norm if self.of_loss else self._probed(outputs)
+        self.project(tf.gradients(target, [one.at for one in self.errors]))
+
+    def set_num_samples(self, outputs: dict[str, Any]) -> None:
+        """Takes the number of samples from the outputs; a scalar is of all together."""
+        sizes = [tf.shape(one)[0] for one in outputs.values() if one.shape.rank != 0]
+        self.num_samples = sizes[0] if sizes else tf.constant(1)
+
+    def project(self, gradients: Sequence[Any]) -> None:
         self.projections = [
-            Projection(one.unit, one.giver, _by_row(gradient, one.difference))
-            for one, gradient in zip(self._errors, gradients, strict=True)
+            Projection(one.unit, one.giver, by_row(gradient, one.difference))
+            for one, gradient in zip(self.errors, gradients, strict=True)
             if gradient is not None
         ]
 
+    def keep(self, call: OpenCall, outputs: list[Any], shadow: list[Any]) -> None:
+        """Keeps the errors of a call; `outputs` are what it hands on."""
+        for wide, narrow in zip(outputs, shadow, strict=True):
+            self._add(call.path, None, wide, narrow)
+
+    def copied(self, unit: str, value: Any) -> Any:
+        """Makes the tensor of its own that a unit takes."""
+        return tf.identity(value)
+
     def _taken(self, unit: str, value: Any, given: dict[int, Any]) -> Any:
+        if not isinstance(value, tf.Tensor):
+            return value  # sparse and ragged ones
         if id(value) in given:
             return given[id(value)]
-        own = given[id(value)] = _keras.copy_mask(value, tf.identity(value))
+        own = given[id(value)] = _keras.copy_mask(value, self.copied(unit, value))
         if value.dtype.is_floating and getattr(self.paths[unit], "autocast", True):
             rounded = tf.cast(value, self.half)
             giver = self._giver_of(value)
@@ -145,6 +166,8 @@ class Shadows:
         return own
 
     def _returned(self, unit: str, value: Any) -> Any:
+        if not isinstance(value, tf.Tensor):
+            return value
         own = _keras.copy_mask(value, tf.identity(value))
         self._givers[own.name] = unit
         return own
@@ -155,6 +178,7 @@ class Shadows:
         try:
             with (
                 unobserved(),
+                _as_before(self._state.pop(call.path, [])),
                 _keras.losses_restored(layers),
                 _keras.half_layers_compute_in("float32", only=()),
             ):
@@ -172,7 +196,7 @@ class Shadows:
             bad = tf.reduce_any(is_bad)
             self.nonfinite[unit] = bad | self.nonfinite.get(unit, False)
         difference = tf.where(tf.math.is_finite(difference), difference, tf.zeros_like(wide))
-        self._errors.append(_Error(unit, giver, wide, difference))
+        self.errors.append(_Error(unit, giver, wide, difference))
 
     def _giver_of(self, value: Any) -> str | None:
         """Returns the unit that a tensor comes from, through nothing that computes."""
@@ -185,14 +209,42 @@ class Shadows:
     def _probed(self, outputs: dict[str, Any]) -> Any:
         """Multiplies outputs by random signs and adds up: a gradient is a random sum of rows."""
         terms = [
-            tf.reduce_sum(_signs(value, self.seed, self.probe, index) * value)
+            tf.reduce_sum(random_signs(value, self.seed, self.probe, index) * value)
             * tf.cast(self.weights[key], value.dtype)
             for index, (key, value) in enumerate(outputs.items())
         ]
         return tf.add_n([tf.cast(one, tf.float32) for one in terms])
 
 
-def _signs(value: Any, seed: Any, probe: Any, index: int) -> Any:
+def _state_of(layer: Any) -> list[tuple[Any, Any]]:
+    return [(one, tf.identity(one.value)) for one in layer.variables if not one.trainable]
+
+
+@contextlib.contextmanager
+def _as_before(state: list[tuple[Any, Any]]) -> Iterator[None]:
+    """Starts from what variables held before a call, and ends with what they hold now.
+
+    Recurrent layers may keep states, and random ones seeds. Of other layers nothing that
+    is read here is written, and TensorFlow leaves out what has no use.
+    """
+    if not any(_is_written(one) for one, _ in state):
+        yield
+        return
+    after = [tf.identity(one.value) for one, _ in state]
+    for one, value in state:
+        one.assign(value)
+    try:
+        yield
+    finally:
+        for (one, _), value in zip(state, after, strict=True):
+            one.assign(value)
+
+
+def _is_written(variable: Any) -> bool:
+    return _keras.may_be_written(variable.value)
+
+
+def random_signs(value: Any, seed: Any, probe: Any, index: int) -> Any:
     """Draws random signs, those of four passes at right angles to each other.
 
     Of few outputs four random passes would see some twice and others never.
@@ -206,7 +258,7 @@ def _signs(value: Any, seed: Any, probe: Any, index: int) -> Any:
     return tf.cast(1 - 2 * tf.bitwise.bitwise_xor(coins, flips), value.dtype)
 
 
-def _by_key(outputs: Any) -> dict[str, Any]:
+def outputs_by_key(outputs: Any) -> dict[str, Any]:
     return {
         key: leaf
         for key, leaf in keyed_leaves(outputs)
@@ -214,7 +266,7 @@ def _by_key(outputs: Any) -> dict[str, Any]:
     }
 
 
-def _by_row(gradient: Any, difference: Any) -> Any:
+def by_row(gradient: Any, difference: Any) -> Any:
     """Multiplies and adds up all but the first dimension."""
     product = tf.convert_to_tensor(gradient) * difference
     # Where the slope is infinite, of a root at 0 for example, it tells nothing.

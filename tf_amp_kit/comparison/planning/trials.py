@@ -45,6 +45,8 @@ class Run:
         }
         gradients = {path: symbolic[key] for path, key in step.gradients.items() if key is not None}
         loss = [] if step.loss is None else [symbolic[step.loss]]
+        #: The loss scale of the last run at a fitting one.
+        self.fitting_scale = 1.0
         self._names = list(outputs), list(gradients)
         self._has_loss = bool(loss)
         self._compute = StepRunner(step).function(
@@ -69,10 +71,12 @@ class Run:
     def at_fitting_scale(self, batch: Batch, scale: float) -> Results:
         """Runs a batch at a loss scale, or at the largest below it that leaves all finite."""
         results = self.on(batch, scale)
+        self.fitting_scale = scale
         while scale > 1 and results.gradients and not results.is_finite:
             if any(np.isnan(one).any() for one in results.outputs.values()):
                 break  # no scale of the loss changes the forward pass
             scale /= 2
+            self.fitting_scale = scale
             results = self.on(batch, scale)
         return results
 

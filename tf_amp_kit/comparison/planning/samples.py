@@ -1,0 +1,89 @@
+"""The batches that a plan is made on, and those that it is checked on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import keras
+import tensorflow as tf
+
+from tf_amp_kit.data import Batch, as_data, batch_specs, batches_of, widened_specs
+from tf_amp_kit.errors import InputsError
+from tf_amp_kit.tracing.step_graph import trace_step
+from tf_amp_kit.tracing.step_phases import OUTPUTS
+
+__all__ = ["common_specs", "nudged", "num_samples", "split_batches"]
+
+# So many samples, in whole batches, are searched on, and as many held out.
+_NUM_SAMPLES: Final = 64
+
+
+def split_batches(
+    data: Any, validation: Any, batch_size: int | None
+) -> tuple[list[Batch], list[Batch]]:
+    """Takes batches to search on, and others to check on, as far as there are any."""
+    batches = batches_of(data, batch_size)
+    search = list(_enough(batches))
+    if validation is not None:
+        return search, list(_enough(batches_of(as_data(validation), batch_size)))
+    held_out = list(_enough(batches))
+    if not held_out and len(search) > 1:
+        middle = len(search) // 2
+        return search[:-middle], search[-middle:]
+    return search, held_out
+
+
+def common_specs(model: Any, data: Any, batches: Sequence[Batch]) -> Any:
+    """Describes the data so that all batches fit, those of a validation dataset too.
+
+    Raises:
+        InputsError: If they have different forms.
+    """
+    specs = batch_specs(data)
+    parts = [_named_parts(one) for one in (specs, *batches)]
+    other = next((one for one in parts if one != parts[0]), None)
+    if other is not None:
+        raise InputsError(
+            "The validation data have another form than the data. Expected "
+            f"{', '.join(parts[0])}. Received: {', '.join(other)}."
+        )
+    wider = functools.reduce(widened_specs, batches, specs)
+    if wider != specs:
+        # Open dimensions would be refused by TensorFlow alone, in the middle of a run.
+        trace_step(model, tuple(batches[-1]), in_float32=True, until=OUTPUTS, training=False)
+    return wider
+
+
+def num_samples(batch: Batch) -> int:
+    """Returns how many samples a batch holds."""
+    return int(tf.nest.flatten(batch.x)[0].shape[0])
+
+
+def nudged(batch: Batch) -> Batch:
+    """Moves each float input up or down by what float32 rounds."""
+
+    def nudge(value: Any) -> Any:
+        if not isinstance(value, tf.Tensor) or value.dtype != tf.float32:
+            return value
+        signs = tf.cast(tf.range(tf.size(value)) % 2 * 2 - 1, value.dtype)
+        return value * (1 + 2.0**-23 * tf.reshape(signs, tf.shape(value)))
+
+    return batch._replace(x=tf.nest.map_structure(nudge, batch.x))
+
+
+def _enough(batches: Iterable[Batch]) -> Iterator[Batch]:
+    count = 0
+    for batch in batches:
+        yield batch
+        count += num_samples(batch)
+        if count >= _NUM_SAMPLES:
+            return
+
+
+def _named_parts(batch: Any) -> list[str]:
+    """Names what a batch, or its description, holds: `x`, `y/0`, `sample_weight`."""
+    parts = zip(Batch._fields, batch, strict=True)
+    held = {name: part for name, part in parts if part is not None}
+    return ["/".join(map(str, path)) for path, _ in keras.tree.flatten_with_path(held)]
