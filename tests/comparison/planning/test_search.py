@@ -199,9 +199,12 @@ def test_where_predictions_say_nothing_ever_longer_prefixes_are_run():
         return Outcome(tuple(pins), 9.0 if len(pins) < 40 else 0.0)
 
     order = [f"u{index}" for index in range(100)]
-    Search(order, lambda _: 0.0, run, 0.5, Outcome((), 9.0)).find()
+    search = Search(order, lambda _: 0.0, run, 0.5, Outcome((), 9.0))
+    found = search.find()
     # 63 will do; then what is between is tried.
     assert lengths[:7] == [1, 3, 7, 15, 31, 63, 32]
+    # None of the 40 can be left out, but before each was tried the runs are used up.
+    assert (len(found.pins), search.num_validations) == (40, 39 + NUM_SPARE_VALIDATIONS)
 
 
 def test_units_that_make_nan_are_pinned_first():

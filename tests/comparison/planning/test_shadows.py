@@ -299,6 +299,12 @@ def test_a_composite_adds_what_its_own_code_loses(pins, square):
     assert effects.predict(pins) == pytest.approx(math.sqrt(square) * DELTA, **near)
 
 
+def test_a_composite_gives_its_parts_what_it_takes():
+    model = sequence(scaled(1 + DELTA, "z"), Block(name="block"), scaled(2, "c"))
+    givers = {"block": ["z"], "block/a": ["block"], "block/b": ["block/a"], "c": ["block"]}
+    assert effects_of(model, column(1)).givers == givers
+
+
 def test_a_composite_s_score_is_that_of_all_in_it():
     # (1 + d) 3 (1 + d) = 3 + 6 d, and 3 in half.
     effects = effects_of(sequence(Block(name="block")), column(1))
