@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_amp_kit.tracing.observe import observing
+from tf_amp_kit.tracing.observe import observing, unobserved
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.recorder import Recorder
 
@@ -341,3 +341,103 @@ def test_a_patch_that_somebody_else_installs_meanwhile_stays() -> None:
         assert keras.layers.ReLU()(np.ones(2, "float32")).shape == (2,)
     finally:
         keras.layers.Layer.__call__ = plain
+
+
+def test_what_is_done_unobserved_is_not_recorded() -> None:
+    layer, other = dense(), L.ReLU(name="other")
+    with observing(recorder()) as record:
+        with unobserved():
+            layer(X)
+        other(X)
+    assert names(record) == ["other"]
+
+
+def test_a_call_within_a_call_can_be_left_out() -> None:
+    inner = dense()
+
+    class Outer(L.Layer):
+        def call(self, inputs: Any) -> Any:
+            with unobserved():
+                hidden = inner(inputs)
+            return inner(hidden[:, :1] * X[:, :3])
+
+    with observing(recorder()) as record:
+        Outer(name="outer")(X)
+    assert names(record) == ["outer", "watched"]
+
+
+def test_losses_that_are_added_unobserved_are_not_recorded() -> None:
+    class Adds(L.Layer):
+        def call(self, inputs: Any) -> Any:
+            self.add_loss(keras.ops.sum(inputs))
+            return inputs
+
+    layer = Adds()
+    with observing(recorder()) as record:
+        with unobserved():
+            layer(X)
+        assert record.losses == []
+        layer(X)
+    assert len(record.losses) == 1
+
+
+def test_after_an_error_unobserved_the_record_goes_on() -> None:
+    layer = dense()
+    with observing(recorder()) as record:
+        with contextlib.suppress(KeyError), unobserved():
+            raise KeyError
+        layer(X)
+    assert names(record) == ["watched"]
+
+
+def test_without_an_observer_unobserved_does_nothing() -> None:
+    with unobserved():
+        assert dense()(X).shape == (2, 2)
+
+
+def in_body(run: Callable[[Any, Any], Any]) -> dict[str, list[bool]]:
+    """Tells of each call of a layer's whether it was in a body."""
+
+    class Outer(L.Layer):
+        def __init__(self) -> None:
+            super().__init__(name="outer")
+            self.inner = L.Rescaling(2.0, name="inner")
+
+        def call(self, inputs: Any) -> Any:
+            return run(self.inner, inputs)
+
+    layer, graph = Outer(), tf.Graph()
+    layer.built = True
+    with graph.as_default(), observing(recorder(layer)) as record:
+        layer(tf.constant(X))
+    found: dict[str, list[bool]] = {}
+    for call in record.calls:
+        found.setdefault(call.layer.name, []).append(call.is_in_body)
+    return found
+
+
+def test_calls_in_the_open_are_in_no_body() -> None:
+    found = in_body(lambda inner, x: inner(inner(x)))
+    assert found == {"outer": [False], "inner": [False, False]}
+
+
+def test_a_call_in_a_loop_is_in_a_body_and_the_next_one_is_not() -> None:
+    def run(inner: Any, x: Any) -> Any:
+        (y,) = tf.while_loop(lambda _: True, lambda y: (inner(y),), (x,), maximum_iterations=3)
+        return inner(y)
+
+    assert in_body(run) == {"outer": [False], "inner": [True, False]}
+
+
+def test_calls_in_branches_are_in_bodies() -> None:
+    def run(inner: Any, x: Any) -> Any:
+        return tf.cond(tf.reduce_sum(x) > 0, lambda: inner(x), lambda: inner(-x))
+
+    assert in_body(run) == {"outer": [False], "inner": [True, True]}
+
+
+def test_without_a_graph_nothing_is_in_a_body() -> None:
+    layer = dense()
+    with observing(recorder()) as record:
+        layer(layer(X) @ np.ones((2, 3), "float32"))
+    assert [call.is_in_body for call in record.calls] == [False, False]

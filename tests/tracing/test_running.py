@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from tf_amp_kit import _keras
 from tf_amp_kit.data import Batch, batches_of
 from tf_amp_kit.tracing.running import StepRunner, run_plainly, values_restored
 from tf_amp_kit.tracing.step_graph import trace_step
@@ -240,6 +241,32 @@ def is_off() -> bool:
 def test_tensorflow_s_optimizer_is_off_only_during_a_run() -> None:
     seen = run_plainly(lambda: [is_off()], ())
     assert (seen, is_off()) == ([True], False)
+
+
+@pytest.mark.parametrize("is_optimized", [False, True])
+def test_a_run_is_optimized_only_if_that_is_asked_for(
+    is_optimized: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = runner_of(model_of(ones()), X, Y)
+    seen: list[bool] = []
+
+    def graph_function(*_: Any) -> Any:
+        return lambda *_: [seen.append(is_off())]
+
+    monkeypatch.setattr(_keras, "graph_function", graph_function)
+    compute = runner.function([], is_optimized=is_optimized)
+    compute(Batch(*map(tf.constant, (X, Y))), 1.0)
+    assert seen == [not is_optimized]
+
+
+def test_an_optimized_run_computes_the_same_and_gives_variables_back() -> None:
+    model, runner, run = noisy()
+    before = values(model)
+    x, y = np.random.default_rng(0).random((8, 64), np.float32), np.zeros((8, 1), np.float32)
+    compute = runner.function(outputs(runner, [LOSS_PATH]), is_optimized=True)
+    (found,) = compute(Batch(tf.constant(x), tf.constant(y)), 1.0)
+    assert float(found) == pytest.approx(run(), rel=1e-6)
+    np.testing.assert_equal(values(model), before)
 
 
 @pytest.fixture

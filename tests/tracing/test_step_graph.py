@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_amp_kit.data import Batch
 from tf_amp_kit.errors import InputsError, ModelError, TracingError
+from tf_amp_kit.tracing.running import StepRunner
 from tf_amp_kit.tracing.saved import SavedTensor
 from tf_amp_kit.tracing.step_graph import trace_step
+from tf_amp_kit.tracing.step_phases import GRADIENTS, LOSS, OUTPUTS, Observers
 from tf_amp_kit.tracing.step_trace import StepTrace
 
 X = np.ones((4, 3), "float32")
@@ -340,3 +343,200 @@ def test_saved_tensors_are_plain_records() -> None:
     step = trace_step(mlp(), (X, Y), loss="mse")
     first = step.saved_tensors[0]
     assert first == SavedTensor(first.tensor, "float32", (None, 3), "", "input")
+
+
+def phases_of(step: StepTrace) -> set[str]:
+    return {
+        step.phase(op) for op in step.trace.operations if op.type not in ("Placeholder", "Const")
+    }
+
+
+def test_a_step_until_the_outputs_needs_neither_loss_nor_targets() -> None:
+    step = trace_step(mlp(), (X,), until=OUTPUTS)
+    assert (step.loss, step.gradients, list(step.model_outputs)) == (None, {}, ["0"])
+    assert "@loss" not in step.trace.outputs and phases_of(step) == {""}
+
+
+def test_a_step_until_the_loss_has_no_gradients() -> None:
+    step = trace_step(mlp(), (X, Y), loss="mse", until=LOSS)
+    assert (step.loss is None, step.gradients) == (False, {})
+    assert {"@loss"} <= phases_of(step) <= {"", "@loss"}
+
+
+def test_a_step_goes_to_the_gradients_if_nothing_is_said() -> None:
+    steps = [trace_step(mlp(), (X, Y), loss="mse", **more) for more in ({}, {"until": GRADIENTS})]
+    assert [phases_of(step) >= {"", "@loss", "@gradients"} for step in steps] == [True, True]
+
+
+def test_a_step_until_the_loss_needs_one() -> None:
+    with pytest.raises(ModelError, match=re.escape("The model has no loss.")):
+        trace_step(mlp(), (X, Y), until=LOSS)
+
+
+def test_a_step_that_ends_early_tells_its_input_names_all_the_same() -> None:
+    step = trace_step(mlp(), (X, Y), until=OUTPUTS)
+    assert step.input_names == ("@input/0", "@loss_scale", "@target/0")
+
+
+@pytest.mark.parametrize(("training", "draws"), [(True, True), (False, False)])
+def test_dropout_draws_in_training_only(training: bool, draws: bool) -> None:
+    model = mlp(keras.layers.Dropout(0.5))
+    step = trace_step(model, (X, Y), loss="mse", training=training)
+    assert any("Random" in op.type for op in step.trace.live) is draws
+
+
+@pytest.mark.parametrize(("training", "num_written"), [(True, 2), (False, 0)])
+def test_statistics_are_written_in_training_only(training: bool, num_written: int) -> None:
+    model = mlp(keras.layers.BatchNormalization())
+    step = trace_step(model, (X, Y), loss="mse", training=training)
+    assert len(step.variables) == num_written
+
+
+def test_a_loss_of_the_model_s_own_is_told_the_mode() -> None:
+    seen = []
+
+    class Model(keras.Model):
+        def call(self, x: Any, training: Any = None) -> Any:
+            seen.append(training)
+            return x
+
+        def compute_loss(self, training: Any = True, **others: Any) -> Any:
+            seen.append(training)
+            return super().compute_loss(training=training, **others)
+
+    trace_step(Model(), (X, X), loss="mse", training=False)
+    assert seen == [False, False]
+
+
+def test_a_model_that_takes_no_mode_is_given_none() -> None:
+    class Model(keras.Model):
+        def call(self, x: Any) -> Any:
+            return 2 * x
+
+    assert trace_step(Model(), (X,), until=OUTPUTS, training=False).model_outputs
+
+
+def computed(step: StepTrace, *tensors: Any) -> list[Any]:
+    """Runs a step on X and Y."""
+    batch = Batch(tf.constant(X), tf.constant(Y))
+    return [one.numpy() for one in StepRunner(step).function(tensors)(batch, 1.0)]
+
+
+def output_of(observers: Observers, *layers: keras.layers.Layer) -> Any:
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    step = trace_step(model, (X, Y), observers=observers, until=OUTPUTS)
+    (key,) = step.model_outputs.values()
+    return computed(step, step.reader.symbolic[key])[0]
+
+
+def scaled(factor: float, name: str) -> keras.layers.Layer:
+    return keras.layers.Rescaling(factor, name=name)
+
+
+def test_what_a_layer_takes_may_be_changed() -> None:
+    def on_inputs(call: Any) -> Any:
+        (x,), kwargs = call.arguments
+        return ((x + 1,) if call.path == "b" else (x,)), kwargs
+
+    found = output_of(Observers(on_inputs=on_inputs), scaled(3, "a"), scaled(10, "b"))
+    np.testing.assert_array_equal(found, np.full((4, 3), (3 * 1 + 1) * 10))
+
+
+def test_changed_inputs_are_what_the_call_is_known_to_have_taken() -> None:
+    taken: dict[str, Any] = {}
+
+    def on_inputs(call: Any) -> Any:
+        taken[call.path] = tf.identity(call.arguments[0][0])
+        return (taken[call.path],), call.arguments[1]
+
+    def on_outputs(call: Any) -> Any:
+        assert call.arguments[0][0] is taken[call.path]
+        return call.outputs
+
+    output_of(Observers(on_inputs=on_inputs, on_outputs=on_outputs), scaled(3, "a"))
+    assert set(taken) == {"", "a"}
+
+
+def test_calls_begin_from_the_outside_in_and_return_from_the_inside_out() -> None:
+    seen: list[str] = []
+
+    def on_inputs(call: Any) -> Any:
+        seen.append(f"+{call.path}")
+        return call.arguments
+
+    def on_outputs(call: Any) -> Any:
+        seen.append(f"-{call.path}")
+        return call.outputs
+
+    output_of(Observers(on_inputs, on_outputs), scaled(3, "a"), scaled(10, "b"))
+    assert seen == ["+", "+a", "-a", "+b", "-b", "-"]
+
+
+def test_what_is_added_at_the_end_can_be_computed() -> None:
+    added: list[Any] = []
+
+    def on_end(tensors: Any) -> None:
+        gradients = [gradient for _, gradient in tensors.gradients]
+        added.extend([tf.reduce_sum(tensors.outputs), tensors.loss * 2, *gradients])
+
+    head = keras.layers.Dense(2, use_bias=False, kernel_initializer="ones")
+    model = keras.Sequential([keras.Input((3,)), head])
+    step = trace_step(model, (X, Y), loss="mse", observers=Observers(on_end=on_end))
+    total, loss, kernel = computed(step, *added)
+    # Outputs are 3 where 1 was wanted: the loss is 4, its slope 2 * 2 / 2 for each of two.
+    assert (total, loss) == (4 * 2 * 3, 2 * 4)
+    np.testing.assert_array_equal(kernel, np.full((3, 2), 2.0))
+
+
+@pytest.mark.parametrize("until", [OUTPUTS, LOSS])
+def test_at_the_end_there_is_nothing_of_what_was_not_reached(until: str) -> None:
+    seen: list[Any] = []
+    observers = Observers(on_end=seen.append)
+    trace_step(mlp(), (X, Y), loss="mse", observers=observers, until=until)
+    ((outputs, loss, gradients),) = seen
+    assert (outputs.shape[-1], loss is None, gradients) == (2, until == OUTPUTS, [])
+
+
+def test_at_the_end_gradients_are_what_was_made_of_them() -> None:
+    seen: list[Any] = []
+
+    def on_gradients(pairs: Any) -> Any:
+        return [(variable, None) for variable, _ in pairs]
+
+    observers = Observers(on_gradients=on_gradients, on_end=lambda one: seen.extend(one.gradients))
+    trace_step(mlp(), (X, Y), loss="mse", observers=observers)
+    assert [gradient for _, gradient in seen] == [None, None]
+
+
+def test_some_layers_can_compute_in_float32() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    wide, half = keras.layers.Dense(5, name="wide"), keras.layers.Dense(5, name="half")
+    step = trace_step(mlp(wide, half), (X, Y), loss="mse", in_float32=[wide])
+    dtypes = {
+        call.path: step.trace.tensors[call.outputs[0]].dtype for call in step.trace.calls[1:3]
+    }
+    assert dtypes == {"wide": "float32", "half": "float16"}
+
+
+class Clashing(keras.layers.Layer):
+    """Adds float32 to what it is given."""
+
+    def call(self, x: Any) -> Any:
+        return tf.add(x, tf.ones((1,)))
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape
+
+
+@pytest.mark.parametrize("until", [OUTPUTS, LOSS, GRADIENTS])
+def test_code_that_half_precision_breaks_is_in_the_record(until: str) -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    step = trace_step(mlp(Clashing(name="bad")), (X, Y), loss="mse", until=until)
+    found = [(one.path, set(one.dtypes), one.operation) for one in step.trace.conflicts]
+    assert found == [("bad", {"float16", "float32"}, "AddV2")]
+
+
+def test_in_float32_the_same_code_is_fine() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    step = trace_step(mlp(Clashing()), (X, Y), loss="mse", in_float32=True)
+    assert step.trace.conflicts == ()

@@ -196,7 +196,9 @@ _compute_dtype_patch = ClassPatch(keras.layers.Layer, "compute_dtype", _make_for
 
 
 @contextlib.contextmanager
-def half_layers_compute_in(dtype: str, *, only: Collection[Any] | None = None) -> Iterator[None]:
+def half_layers_compute_in(
+    dtype: str, *, only: Collection[Any] | None = None, is_further: bool = False
+) -> Iterator[None]:
     """Makes every half-precision layer compute in another dtype, in this thread.
 
     Replaces the public property `Layer.compute_dtype`, which Keras reads for
@@ -206,7 +208,11 @@ def half_layers_compute_in(dtype: str, *, only: Collection[Any] | None = None) -
     Args:
         dtype: The dtype, `"float32"` for example.
         only: The layers that it is for; None means all.
+        is_further: Whether layers that a `with` block around this one is for go on
+            doing so; otherwise they are half again.
     """
+    _, around = (_forced_compute_dtype.get() if is_further else None) or (dtype, ())
+    only = None if only is None or around is None else (*around, *only)
     forced = context_value(_forced_compute_dtype, (dtype, only))
     with _compute_dtype_patch.installed(), statistics_patch.installed(), forced:
         yield

@@ -200,7 +200,8 @@ class Recorder:
         before = self._in_float32, self._widening
         self._in_float32, self._widening = only is None, call.index
         try:
-            with _keras.half_layers_compute_in("float32", only=None if only is None else (only,)):
+            layers = None if only is None else (only,)
+            with _keras.half_layers_compute_in("float32", only=layers, is_further=True):
                 yield
         finally:
             self._in_float32, self._widening = before

@@ -22,6 +22,7 @@ def effects_of(
     parents: Mapping[str, str] | None = None,
     without_errors: Collection[str] = (),
     nonfinite: Collection[str] = (),
+    raising: Collection[str] = (),
     largest: Mapping[str, float] | None = None,
     is_sum: bool = False,
 ) -> Effects:
@@ -36,4 +37,5 @@ def effects_of(
         largest=largest or {},
         limit=LIMIT,
         is_sum=is_sum,
+        raising=frozenset(raising),
     )

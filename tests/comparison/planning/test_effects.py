@@ -113,25 +113,32 @@ def test_who_gives_and_who_takes_is_read_off_the_roundings():
     assert effects.takers == {"a": ["c", "d"], "b": ["c"]}
 
 
-def test_a_composite_s_own_part_is_the_whole_without_the_parts():
-    # Its shadow is off by 10. The parts alone are off by 3 and 4, 1 of which both round,
-    # so 4 = 10 - 3 - 4 + 1 is the composite's own.
-    own, a, b_after_a = 4, 3, 4 - 1
-    assert own + a + b_after_a == 10
-    assert block().predict(()) == pytest.approx(math.hypot(own, a, b_after_a), rel=1e-15)
+def test_all_in_half_a_composite_comes_to_what_its_whole_is_off_by():
+    assert block().predict(()) == 10
 
 
 @pytest.mark.parametrize(
-    ("pinned", "expected"),
+    ("pinned", "square"),
     [
-        (("block/a",), math.hypot(4, 4)),
-        (("block/b",), math.hypot(4, 3)),
-        (("block/a", "block/b"), 4),
+        # The parts come to 3^2 and, of what a has rounded already, (4 - 1)^2: of the
+        # 10^2 of the whole, 82 are the composite's own.
+        (("block/a",), 82 + 4**2),
+        (("block/b",), 82 + 3**2),
+        (("block/a", "block/b"), 82),
         (("block",), 0),
     ],
 )
-def test_a_composite_s_own_part_stays_when_parts_are_pinned(pinned, expected):
-    assert block().predict(pinned) == pytest.approx(expected, rel=1e-15)
+def test_a_composite_s_own_part_stays_when_parts_are_pinned(pinned, square):
+    assert block().predict(pinned) == pytest.approx(math.sqrt(square), rel=1e-15)
+
+
+def test_parts_that_are_worse_than_the_whole_leave_it_no_part_of_its_own():
+    effects = effects_of(
+        {"block": [1], "block/a": [3], "block/b": [-3]},
+        parents={"block/a": "block", "block/b": "block"},
+    )
+    found = [effects.predict(pins) for pins in ((), ("block/a",), ("block/a", "block/b"))]
+    assert found == [math.hypot(3, 3), 3, 0]
 
 
 def test_a_composite_in_a_composite_is_one_of_its_parts():
@@ -139,7 +146,8 @@ def test_a_composite_in_a_composite_is_one_of_its_parts():
         {"net": [20], "net/block": [10], "net/block/a": [3]},
         parents={"net/block": "net", "net/block/a": "net/block"},
     )
-    assert effects.predict(()) == math.hypot(20 - 10, 10 - 3, 3)
+    found = [effects.predict(pins) ** 2 for pins in ((), ("net/block/a",), ("net/block",))]
+    assert found == pytest.approx([20**2, 20**2 - 3**2, 20**2 - 10**2])
 
 
 def test_what_a_part_takes_from_outside_is_no_business_of_the_composite_s_own_part():
@@ -148,7 +156,7 @@ def test_what_a_part_takes_from_outside_is_no_business_of_the_composite_s_own_pa
         {("block/b", "a"): [1]},
         parents={"block/b": "block"},
     )
-    assert effects.predict(()) == math.hypot(10 - 4, 4 - 1)
+    assert effects.predict(()) == pytest.approx(math.sqrt(10**2 - 4**2 + (4 - 1) ** 2))
 
 
 def test_a_part_takes_what_its_composite_has_rounded():
@@ -156,7 +164,13 @@ def test_a_part_takes_what_its_composite_has_rounded():
     effects = effects_of(
         {"block": [9], "block/a": [5]}, {("block/a", "block"): [2]}, parents={"block/a": "block"}
     )
-    assert effects.predict(()) == math.hypot(9 - 5 + 2, 5 - 2)
+    found = [effects.predict(pins) ** 2 for pins in ((), ("block/a",))]
+    assert found == pytest.approx([9**2, 9**2 - (5 - 2) ** 2])
+
+
+def test_a_unit_that_raises_says_so_before_all_else():
+    effects = effects_of({"a": [1]}, nonfinite=["a"], raising=["a"], largest={"a": 60000.0})
+    assert (effects.reason("a"), effects.score("a")) == ("raises", math.inf)
 
 
 def test_a_part_without_samples_leaves_its_composite_whole():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -31,31 +33,33 @@ def random_effects(seed: int, is_sum: bool = False) -> Effects:
     return effects_of(errors, roundings, parents=PARENTS, is_sum=is_sum)
 
 
-def greedy(effects: Effects, excluded: tuple[str, ...] = ()) -> tuple[str, ...]:
+def is_greedy(
+    order: tuple[str, ...], effects: Effects, excluded: tuple[str, ...] = ()
+) -> Iterator[bool]:
     """Tries each unit in each round: what it takes off the square, per unit in it."""
-    order: list[str] = []
-    while left := [one for one in effects.half_with(order) if one not in excluded]:
-        before = effects.predict(order) ** 2
-
-        def worth(path: str, before: float = before) -> float:
-            num_pinned = sum(is_below(one, path) for one in effects.half_with(order))
-            return (before - effects.predict([*order, path]) ** 2) / num_pinned
-
-        order.append(max(left, key=worth))
-    return tuple(order)
+    for length, chosen in enumerate(order):
+        pins = order[:length]
+        half, before = effects.half_with(pins), effects.predict(pins) ** 2
+        worth = {
+            path: (before - effects.predict([*pins, path]) ** 2)
+            / sum(is_below(one, path) for one in half)
+            for path in half
+            if path not in excluded
+        }
+        yield worth[chosen] >= max(worth.values()) - 1e-9
 
 
 @pytest.mark.parametrize("is_sum", [False, True])
 @pytest.mark.parametrize("seed", range(60))
 def test_the_order_is_that_of_a_greedy_choice(seed, is_sum):
     effects = random_effects(seed, is_sum)
-    assert rank_units(effects) == greedy(effects)
+    assert all(is_greedy(rank_units(effects), effects))
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_so_it_is_when_some_cannot_be_pinned(seed):
     effects, excluded = random_effects(seed), ("b", "block/c", "block/inner")
-    assert rank_units(effects, excluded) == greedy(effects, excluded)
+    assert all(is_greedy(rank_units(effects, excluded), effects, excluded))
 
 
 def test_larger_errors_come_first():
@@ -79,8 +83,8 @@ def test_the_worth_of_a_unit_falls_when_its_giver_is_pinned():
 
 
 def test_a_composite_has_to_be_worth_all_that_is_in_it():
-    # Whole, it takes off 8^2 + 1 + 1 = 66, or 22 for each of three: less than b's 25.
-    errors = {"block": [10], "block/c": [1], "block/d": [1], "b": [5]}
+    # Whole, it takes off 8^2, or 21 for each of three: less than b's 25.
+    errors = {"block": [8], "block/c": [1], "block/d": [1], "b": [5]}
     parents = {"block/c": "block", "block/d": "block"}
     assert rank_units(effects_of(errors, parents=parents)) == ("b", "block")
 

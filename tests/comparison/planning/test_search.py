@@ -187,9 +187,24 @@ def test_out_of_reach_the_best_is_the_smallest_error_and_not_the_last():
     def run(pins: Sequence[str]) -> Outcome:
         return Outcome(tuple(pins), {1: 1.0, 2: 2.0, 3: 3.0}[len(pins)])
 
-    world = World({"a": 3.0, "b": 2.0, "c": 1.0})
-    search = Search(list("abc"), world.predict, run, 2.5, Outcome((), 4.0))
-    assert search.find() == Outcome(("a",), 1.0)
+    search = Search(list("abc"), lambda _: 0.0, run, 0.5, Outcome((), 4.0))
+    assert (search.find(), search.num_validations) == (Outcome(("a",), 1.0), 3)
+
+
+def test_where_predictions_say_nothing_ever_longer_prefixes_are_run():
+    lengths = []
+
+    def run(pins: Sequence[str]) -> Outcome:
+        lengths.append(len(pins))
+        return Outcome(tuple(pins), 9.0 if len(pins) < 40 else 0.0)
+
+    order = [f"u{index}" for index in range(100)]
+    search = Search(order, lambda _: 0.0, run, 0.5, Outcome((), 9.0))
+    found = search.find()
+    # 63 will do; then what is between is tried.
+    assert lengths[:7] == [1, 3, 7, 15, 31, 63, 32]
+    # None of the 40 can be left out, but before each was tried the runs are used up.
+    assert (len(found.pins), search.num_validations) == (40, 39 + NUM_SPARE_VALIDATIONS)
 
 
 def test_units_that_make_nan_are_pinned_first():
@@ -265,25 +280,39 @@ def test_with_one_run_allowed_nothing_is_pinned():
     assert world.search(2.5, max_validations=1).find() == Outcome((), math.hypot(3, 2))
 
 
-def test_the_predicted_answer_takes_one_run_and_is_not_corrected():
-    world = World({"a": 3.0, "b": 2.0, "c": 1.0}, factors=(2.0,))
-    found = world.search(1.5).predicted()
-    assert (found, world.asked) == (Outcome(("a", "b"), 2.0), [("a", "b")])
+@pytest.mark.parametrize(("target", "expected"), [(2.5, 1), (2.0, 2), (1.5, 2), (0.5, 3), (9.0, 1)])
+def test_the_predicted_length_is_the_least_that_is_predicted_to_do(target, expected):
+    world = World({"a": 3.0, "b": 2.0, "c": 1.0})
+    assert world.search(target).predicted_length() == expected
 
 
-def test_where_no_prefix_is_predicted_to_do_all_is_pinned():
+def test_where_no_prefix_is_predicted_to_do_all_is_predicted():
     world = World({"a": 3.0, "b": 2.0, "rest": 1.0})
-    assert world.search(0.5, ["a", "b"]).predicted().pins == ("a", "b")
+    assert world.search(0.5, ["a", "b"]).predicted_length() == 2
 
 
-def test_the_predicted_answer_includes_what_makes_nan():
+def test_what_makes_nan_is_pinned_beside_the_predicted_length():
     world = World({"a": 3.0, "b": 2.0, "c": 1.0}, fragile=["c"])
-    assert world.search(2.5).predicted() == Outcome(("c", "a"), 2.0, ())
+    assert world.search(2.0).predicted_length() == 1
 
 
-def test_without_a_run_left_the_predicted_answer_is_no_pin():
-    search = World({"a": 3.0, "b": 2.0}).search(2.5, max_validations=1)
-    assert search.predicted().pins == ()
+def test_of_no_units_none_is_predicted():
+    assert World({"a": 3.0}).search(2.0, []).predicted_length() == 0
+
+
+def test_a_model_that_does_without_pins_is_not_run():
+    world = World({"a": 3.0})
+    assert (world.search(3.0).find(), world.asked) == (Outcome((), 3.0), [])
+
+
+def test_culprits_extend_pins_together():
+    world = World({"a": 3.0, "b": 2.0, "c": 1.0, "d": 0.5})
+    assert world.search(2.5).extend(("a",), ["d", "a", "c"]).pins == ("a", "d", "c")
+
+
+def test_culprits_that_are_pinned_already_are_no_extension():
+    world = World({"block": 3.0, "b": 2.0})
+    assert world.search(2.5).extend(("block",), ["block/a"]) is None
 
 
 def test_an_extension_is_the_next_unit_of_the_order():

@@ -40,19 +40,20 @@ def runs_of(model: keras.Model, *data: Any, loss: Any = None) -> Runs:
     return Runs(model, batch_specs(data), loss, DrawingLayers((), ()))
 
 
-def probed(
+def effects_of(
     model: keras.Model,
     *batches: Any,
     loss: Any = None,
     weights: Mapping[str, float] | None = None,
     probes: int = 4,
     seed: int = 0,
-) -> tuple[Effects, dict[str, str]]:
+) -> Effects:
     """Probes all half-precision layers of a model; the output counts 1 if nothing is said."""
     batches = [one if isinstance(one, tuple) else (one,) for one in batches]
     runs = runs_of(model, *batches[0], loss=loss)
     counts = {"0": 1.0} if weights is None else weights
-    probing = Probing(runs, layers_of(model), "float16", counts, loss is not None)
+    metric = "output" if loss is None else "loss"
+    probing = Probing(runs, layers_of(model), "float16", metric, counts)
     made = [Batch(*tf.nest.map_structure(tf.constant, one)) for one in batches]
     return probing.effects(made, probes, seed, {})
 
@@ -62,10 +63,6 @@ def layers_of(model: keras.Model) -> list[Unit]:
     half = [path for path, layer in found.items() if layer.compute_dtype == "float16"]
     parents = {path: path.rpartition("/")[0] or None for path in half}
     return [Unit(path, type(found[path]).__name__, parents[path]) for path in half]
-
-
-def effects_of(model: keras.Model, *batches: Any, **options: Any) -> Effects:
-    return probed(model, *batches, **options)[0]
 
 
 def squares(effects: Effects, path: str, num_probes: int = 4) -> Any:
@@ -286,18 +283,26 @@ class Block(layers.Layer):
 
 
 @pytest.mark.parametrize(
-    ("pins", "expected"),
+    ("pins", "square"),
     [
-        ((), math.hypot(3, 3, 0)),  # its own product, a's, and what b need not round
-        (("block/a",), math.hypot(3, 3)),
-        (("block/b",), math.hypot(3, 3)),
-        (("block/a", "block/b"), 3),
+        # (1 + d) 3 (1 + d) is 3 + 6 d. Of that square, 3^2 are a's, and none b's, which
+        # loses what a has lost before.
+        ((), 6**2),
+        (("block/a",), 6**2 - 3**2 + 3**2),
+        (("block/b",), 6**2),
+        (("block/a", "block/b"), 6**2 - 3**2),
         (("block",), 0),
     ],
 )
-def test_a_composite_adds_what_its_own_code_loses(pins, expected):
+def test_a_composite_adds_what_its_own_code_loses(pins, square):
     effects = effects_of(sequence(Block(name="block")), column(1))
-    assert effects.predict(pins) == pytest.approx(expected * DELTA, **near)
+    assert effects.predict(pins) == pytest.approx(math.sqrt(square) * DELTA, **near)
+
+
+def test_a_composite_gives_its_parts_what_it_takes():
+    model = sequence(scaled(1 + DELTA, "z"), Block(name="block"), scaled(2, "c"))
+    givers = {"block": ["z"], "block/a": ["block"], "block/b": ["block/a"], "c": ["block"]}
+    assert effects_of(model, column(1)).givers == givers
 
 
 def test_a_composite_s_score_is_that_of_all_in_it():
@@ -359,9 +364,8 @@ def test_a_unit_whose_code_cannot_run_in_half_says_so():
         def compute_output_shape(self, shape: Any) -> Any:
             return shape
 
-    effects, raising = probed(sequence(scaled(2, "a"), Mixed(name="b")), column(1))
-    assert (list(raising), set(effects.nonfinite)) == (["b"], {"b"})
-    assert "float" in raising["b"]
+    effects = effects_of(sequence(scaled(2, "a"), Mixed(name="b")), column(1))
+    assert (set(effects.raising), set(effects.nonfinite)) == ({"b"}, {"b"})
 
 
 # --- whose sample it is ---
@@ -489,5 +493,5 @@ def test_each_pass_is_counted():
     runs = runs_of(model, column(1))
     units = layers_of(model)
     batches = [Batch(tf.constant(column(1)))] * 2
-    Probing(runs, units, "float16", {"0": 1.0}, False).effects(batches, 3, 0, {})
+    Probing(runs, units, "float16", "output", {"0": 1.0}).effects(batches, 3, 0, {})
     assert runs.num_passes == 6

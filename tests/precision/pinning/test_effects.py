@@ -5,10 +5,15 @@ import re
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers, ops
 
 import tf_amp_kit as amp
 from tests.precision.pinning import models
+from tf_amp_kit.precision.pinning.effects import find_conflicts
+from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.step_graph import trace_step
+from tf_amp_kit.tracing.step_phases import OUTPUTS
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
 
@@ -299,3 +304,76 @@ def test_the_symbolic_dtype_follows_through_a_layer_that_casts_nothing():
     model = keras.Model(x, Raw()(layers.Dense(4, name="dense")(x)))
     amp.pin_float32(model, "dense")
     assert model.outputs[0].dtype == model(inputs(2, 4)).dtype.name == "float32"
+
+
+def conflicts_of(model, *pinned, before=()):
+    """What pins break that ran before, with other layers in float32 already."""
+    paths = dict(LayerPaths(model))
+    traces = [
+        trace_step(
+            model,
+            (inputs(2, 4),),
+            in_float32=[paths[one] for one in wide],
+            until=OUTPUTS,
+            training=False,
+        ).trace
+        for wide in (before, (*before, *pinned))
+    ]
+    return list(find_conflicts(*traces, pinned))
+
+
+class Sum(models.Passing):
+    """A block that adds what its two layers make of one input."""
+
+    def call(self, inputs):
+        return tf.add(self.norm(inputs), self.dense(inputs))
+
+
+def test_a_pin_that_breaks_the_code_around_it_is_named_with_the_error(half):
+    (harm,) = conflicts_of(models.chain(models.Residual(name="block")), "block/dense")
+    assert (harm.path, harm.around, harm.conflict.path) == ("block/dense", "block", "block")
+    assert set(harm.conflict.dtypes) == {half, "float32"}
+    assert harm.reason == f"block raises: {harm.conflict.message.rstrip('.')}"
+
+
+def test_only_the_pins_are_named_whose_results_meet_others():
+    # Of norm's result only `dense` hears, which casts it.
+    model = models.chain(models.Residual(name="block"))
+    harms = conflicts_of(model, "block/norm", "head", "block/dense")
+    assert [one.path for one in harms] == ["block/dense"]
+
+
+def test_pins_that_break_nothing_are_not_named():
+    model = models.chain(models.Residual(name="block"))
+    assert conflicts_of(model, "block/norm") == conflicts_of(model, "block") == []
+
+
+@pytest.mark.parametrize("pin", ["block/norm", "block/dense"])
+def test_either_of_two_results_in_float32_breaks_their_sum(pin):
+    (harm,) = conflicts_of(models.chain(Sum(name="block")), pin)
+    assert (harm.path, harm.around) == (pin, "block")
+
+
+def test_both_results_in_float32_go_together():
+    assert conflicts_of(models.chain(Sum(name="block")), "block/norm", "block/dense") == []
+
+
+def test_what_raised_before_is_not_the_pin_s_fault():
+    model = models.chain(Sum(name="block"))
+    assert conflicts_of(model, "head", before=("block/norm",)) == []
+
+
+def test_the_code_of_the_model_itself_is_called_the_model():
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = layers.Dense(4), layers.Dense(4)
+
+        def call(self, x):
+            return tf.add(self.a(x), self.b(x))
+
+    model = Net()
+    model(inputs(2, 4))
+    (harm,) = conflicts_of(model, "b")
+    assert (harm.path, harm.around) == ("b", "")
+    assert harm.reason.startswith("the model raises: ")
