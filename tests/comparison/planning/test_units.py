@@ -170,6 +170,16 @@ def test_a_model_of_code_in_another_one_is_a_unit_around_its_layers():
     assert units_of(model) == [("net", None), ("net/body", "net"), ("net/head", "net")]
 
 
+def test_a_graph_model_of_a_user_s_class_has_no_code_to_pin():
+    class Graph(keras.Model):
+        def __init__(self, **options: Any) -> None:
+            x = keras.Input((4,))
+            super().__init__(x, layers.Dense(4, name="a")(x), **options)
+
+    model = keras.Sequential([keras.Input((4,)), Graph(name="net")])
+    assert units_of(model) == [("net/a", None)]
+
+
 class Loop(layers.Layer):
     """Calls a layer in the body of a loop, and perhaps outside of it too."""
 
