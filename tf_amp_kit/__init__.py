@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from tf_amp_kit import errors as errors
 
 if TYPE_CHECKING:
-    from tf_amp_kit.comparison.planning.apply import apply_plan
     from tf_amp_kit.comparison.planning.find import plan_precision
-    from tf_amp_kit.comparison.planning.plan import PrecisionPlan
+    from tf_amp_kit.comparison.planning.record.apply import apply_plan
+    from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
     from tf_amp_kit.errors import PlanError
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
@@ -117,10 +117,10 @@ _HOMES: Final = {
     "Pin": "tf_amp_kit.precision.pinning.pins",
     "Pins": "tf_amp_kit.precision.pinning.pins",
     "PlanError": "tf_amp_kit.errors",
-    "PrecisionPlan": "tf_amp_kit.comparison.planning.plan",
+    "PrecisionPlan": "tf_amp_kit.comparison.planning.record.plan",
     "Protection": "tf_amp_kit.precision.loss_scaling.shadows",
     "amp_scope": "tf_amp_kit.precision.policy",
-    "apply_plan": "tf_amp_kit.comparison.planning.apply",
+    "apply_plan": "tf_amp_kit.comparison.planning.record.apply",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
     "compare_gradients": "tf_amp_kit.inspection.numerics.gradients",
     "convert_model": "tf_amp_kit.precision.conversion.convert",

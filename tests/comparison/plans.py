@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tf_amp_kit.comparison.planning.plan import PrecisionPlan
-from tf_amp_kit.comparison.planning.records import (
+from tf_amp_kit.comparison.planning.record.parts import (
     BatchDifference,
     CurvePoint,
     Errors,
     UnitEffect,
 )
+from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
 from tf_amp_kit.comparison.timing import Quartiles, StepTimes
 from tf_amp_kit.precision.pinning.pins import Pin, Pins
 

@@ -11,8 +11,8 @@ import pytest
 
 import tf_amp_kit as amp
 from tests.comparison.plans import HEAD, clean_plan, pins_of, plan_of
-from tf_amp_kit.comparison.planning.plan import PrecisionPlan
-from tf_amp_kit.comparison.planning.records import UnitEffect
+from tf_amp_kit.comparison.planning.record.parts import UnitEffect
+from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
 from tf_amp_kit.errors import ModelError, PinError, PinWarning, PlanError
 
 

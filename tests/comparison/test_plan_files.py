@@ -15,8 +15,8 @@ import pytest
 
 import tf_amp_kit as amp
 from tests.comparison.plans import BODY, HEAD, SOFTMAX, clean_plan, pins_of, plan_of
-from tf_amp_kit.comparison.planning.plan import PrecisionPlan
-from tf_amp_kit.comparison.planning.records import CurvePoint, Errors
+from tf_amp_kit.comparison.planning.record.parts import CurvePoint, Errors
+from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
 from tf_amp_kit.errors import PinError, PlanError
 from tf_amp_kit.precision.pinning.pins import Pins
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.comparison.plans import BODY, HEAD, SOFTMAX, clean_plan, pins_of, plan_of
-from tf_amp_kit.comparison.planning.records import BatchDifference, CurvePoint, Errors
+from tf_amp_kit.comparison.planning.record.parts import BatchDifference, CurvePoint, Errors
 from tf_amp_kit.precision.pinning.pins import Pin, Pins
 
 TEXT = """\

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from tests.comparison.plans import BODY, HEAD, SOFTMAX, clean_plan, pins_of, plan_of
-from tf_amp_kit.comparison.planning.plan import PrecisionPlan
-from tf_amp_kit.comparison.planning.records import CurvePoint, Errors
+from tf_amp_kit.comparison.planning.record.parts import CurvePoint, Errors
+from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
 from tf_amp_kit.reporting.plots import plot_plan
 
 BLUE, ORANGE = "#0072b2", "#e69f00"

@@ -120,7 +120,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_plan(arguments: argparse.Namespace) -> int:
-    from tf_amp_kit.comparison.planning.plan import PrecisionPlan
+    from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
     from tf_amp_kit.reporting.plots import plot_plan
 
     check_drawing(arguments.figure)
@@ -161,7 +161,7 @@ def _has_other_pins(difference: Any) -> bool:
 def _text(plan: Any, difference: Any, arguments: argparse.Namespace) -> str:
     if difference is None:
         return plan.text(all_units=True) if arguments.all else printed(plan)
-    from tf_amp_kit.comparison.planning.words import verdict
+    from tf_amp_kit.comparison.planning.record.words import verdict
     from tf_amp_kit.tables import wrapped
 
     changes = difference.text() if arguments.all else printed(difference)

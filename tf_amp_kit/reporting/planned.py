@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tf_amp_kit.comparison.planning.plan import PrecisionPlan
-from tf_amp_kit.comparison.planning.records import UnitEffect
-from tf_amp_kit.comparison.planning.words import number
+from tf_amp_kit.comparison.planning.record.parts import UnitEffect
+from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
+from tf_amp_kit.comparison.planning.record.words import number
 from tf_amp_kit.reporting.canvas import (
     GREY,
     HALF_STYLE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from tf_amp_kit.comparison.planning.plan import PrecisionPlan
+from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
 from tf_amp_kit.inspection.numerics.pairs import GradientComparison
 from tf_amp_kit.inspection.numerics.report import NumericsReport
 from tf_amp_kit.reporting import agreement, exponents, layer_map, planned
@@ -217,7 +217,7 @@ def plot_plan(plan: PrecisionPlan) -> Figure:
 
     Example:
 
-    >>> from tf_amp_kit.comparison.planning.records import Errors
+    >>> from tf_amp_kit.comparison.planning.record.parts import Errors
     >>> from tf_amp_kit.precision.pinning.pins import Pins
     >>> errors = Errors(output=0.0004)
     >>> plan = PrecisionPlan(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tf_amp_kit.comparison.planning.results import (
+from tf_amp_kit.comparison.planning.running.results import (
     Results,
     difference_of_batches,
     errors_between,

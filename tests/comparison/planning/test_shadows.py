@@ -13,9 +13,9 @@ import tensorflow as tf
 from keras import layers
 
 from tf_amp_kit.comparison.planning.effects import Effects
-from tf_amp_kit.comparison.planning.probing import Probing
-from tf_amp_kit.comparison.planning.shadows import Shadows
-from tf_amp_kit.comparison.planning.trials import Runs
+from tf_amp_kit.comparison.planning.probing.sampling import Probing
+from tf_amp_kit.comparison.planning.probing.shadows import Shadows
+from tf_amp_kit.comparison.planning.running.runs import Runs
 from tf_amp_kit.comparison.planning.units import Unit, find_units
 from tf_amp_kit.data import Batch, batch_specs
 from tf_amp_kit.tracing.drawing import DrawingLayers
@@ -262,13 +262,13 @@ def test_a_tensor_that_is_taken_twice_is_rounded_once():
     assert effects.predict(()) == pytest.approx(2 * DELTA, **near)
 
 
-def test_a_layer_that_does_not_cast_rounds_nothing_that_it_takes():
+def test_a_layer_that_does_not_cast_takes_what_the_one_before_returns_in_half():
     class Wide(layers.Layer):
         def call(self, x: Any) -> Any:
             return keras.ops.cast(keras.ops.cast(x, "float32") * 3, self.compute_dtype)
 
     model = sequence(scaled(1 + DELTA, "a"), Wide(name="b", autocast=False))
-    assert effects_of(model, column(1)).roundings == {}
+    assert set(effects_of(model, column(1)).roundings) == {("b", "a")}
 
 
 class Block(layers.Layer):
@@ -356,7 +356,7 @@ def test_an_error_is_finite_where_the_slope_is_not():
     assert effects.score("a") == pytest.approx(DELTA / 2, **near)
 
 
-def test_a_unit_whose_code_cannot_run_in_half_says_so():
+def test_a_unit_whose_shadow_raises_is_not_sampled():
     class Mixed(layers.Layer):
         def call(self, x: Any) -> Any:
             return tf.add(x, tf.ones((1,)))
@@ -365,7 +365,7 @@ def test_a_unit_whose_code_cannot_run_in_half_says_so():
             return shape
 
     effects = effects_of(sequence(scaled(2, "a"), Mixed(name="b")), column(1))
-    assert (set(effects.raising), set(effects.nonfinite)) == ({"b"}, {"b"})
+    assert (set(effects.unsampled), set(effects.nonfinite)) == ({"b"}, set())
 
 
 # --- whose sample it is ---

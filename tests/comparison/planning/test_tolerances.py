@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tf_amp_kit.comparison.planning.records import BatchDifference
+from tf_amp_kit.comparison.planning.record.parts import BatchDifference
 from tf_amp_kit.comparison.planning.tolerances import (
     METRICS,
     checked_metric,

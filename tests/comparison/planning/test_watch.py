@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from tf_amp_kit.comparison.planning.watch import Extremes, Watch, float_tensors
+from tf_amp_kit.comparison.planning.running.watch import Extremes, Watch, float_tensors
 from tf_amp_kit.data import Batch
 from tf_amp_kit.tracing.running import StepRunner
 from tf_amp_kit.tracing.step_graph import trace_step

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from tf_amp_kit.comparison.planning.effects import Effects
-from tf_amp_kit.comparison.planning.plan import PrecisionPlan
 from tf_amp_kit.comparison.planning.planner import Planner
-from tf_amp_kit.comparison.planning.records import CurvePoint, Errors, UnitEffect
-from tf_amp_kit.comparison.planning.samples import num_samples
+from tf_amp_kit.comparison.planning.record.parts import CurvePoint, Errors, UnitEffect
+from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
+from tf_amp_kit.comparison.planning.running.samples import num_samples
 from tf_amp_kit.comparison.planning.search import Outcome, Search
 from tf_amp_kit.comparison.planning.step_times import measure_step_times
 from tf_amp_kit.comparison.planning.tolerances import default_tolerance, rounding_error

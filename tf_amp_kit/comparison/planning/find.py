@@ -9,11 +9,11 @@ from typing import Any, Final
 import keras
 
 from tf_amp_kit.comparison.planning.draft import Draft
-from tf_amp_kit.comparison.planning.plan import PrecisionPlan
 from tf_amp_kit.comparison.planning.planner import Planner
-from tf_amp_kit.comparison.planning.samples import common_specs, split_batches
+from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
+from tf_amp_kit.comparison.planning.running.runs import Runs
+from tf_amp_kit.comparison.planning.running.samples import common_specs, split_batches
 from tf_amp_kit.comparison.planning.tolerances import checked_metric, checked_tolerance
-from tf_amp_kit.comparison.planning.trials import Runs
 from tf_amp_kit.data import (
     DEFAULT_BATCH_SIZE,
     as_data,

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from tf_amp_kit.comparison.planning.culprits import find_culprits
 from tf_amp_kit.comparison.planning.effects import Effects
-from tf_amp_kit.comparison.planning.probing import Probing
+from tf_amp_kit.comparison.planning.probing.sampling import Probing
 from tf_amp_kit.comparison.planning.ranking import rank_units
-from tf_amp_kit.comparison.planning.records import BatchDifference, Errors
-from tf_amp_kit.comparison.planning.results import (
+from tf_amp_kit.comparison.planning.record.parts import BatchDifference, Errors
+from tf_amp_kit.comparison.planning.running.culprits import find_culprits
+from tf_amp_kit.comparison.planning.running.results import (
     Results,
     difference_of_batches,
     errors_between,
     norm,
 )
-from tf_amp_kit.comparison.planning.samples import nudged
+from tf_amp_kit.comparison.planning.running.runs import Run, Runs
+from tf_amp_kit.comparison.planning.running.samples import nudged
 from tf_amp_kit.comparison.planning.search import Outcome, Search
-from tf_amp_kit.comparison.planning.trials import Run, Runs
 from tf_amp_kit.comparison.planning.units import Unit, find_units, innermost, topmost
 from tf_amp_kit.data import Batch
 from tf_amp_kit.errors import InputsError, ModelError

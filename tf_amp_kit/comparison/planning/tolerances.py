@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any, Final
 
-from tf_amp_kit.comparison.planning.records import BatchDifference
+from tf_amp_kit.comparison.planning.record.parts import BatchDifference
 from tf_amp_kit.errors import PrecisionError
 from tf_amp_kit.formats import format_of
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from tf_amp_kit.comparison.planning.trials import Run, Runs
+from tf_amp_kit.comparison.planning.running.runs import Run, Runs
 from tf_amp_kit.data import Batch, batch_specs
 from tf_amp_kit.tracing.drawing import DrawingLayers
 from tf_amp_kit.tracing.step_graph import trace_step

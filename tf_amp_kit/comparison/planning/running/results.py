@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tf_amp_kit.comparison.planning.records import BatchDifference, Errors
-from tf_amp_kit.comparison.planning.watch import Extremes
+from tf_amp_kit.comparison.planning.record.parts import BatchDifference, Errors
+from tf_amp_kit.comparison.planning.running.watch import Extremes
 
 __all__ = ["Results", "difference_of_batches", "errors_between", "norm"]
 

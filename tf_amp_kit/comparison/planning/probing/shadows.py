@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
-from tf_amp_kit.comparison.planning.watch import float_tensors, is_unit_call
+from tf_amp_kit.comparison.planning.running.watch import float_tensors, is_unit_call
 from tf_amp_kit.tracing import conflicts
 from tf_amp_kit.tracing.numbering import keyed_leaves
 from tf_amp_kit.tracing.observe import unobserved

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_amp_kit.comparison.planning.results import Results
-from tf_amp_kit.comparison.planning.watch import Watch
+from tf_amp_kit.comparison.planning.running.results import Results
+from tf_amp_kit.comparison.planning.running.watch import Watch
 from tf_amp_kit.data import Batch
 from tf_amp_kit.tracing.drawing import DrawingLayers
 from tf_amp_kit.tracing.paths import LayerPaths, is_below

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tf_amp_kit.comparison.planning.results import Results
+from tf_amp_kit.comparison.planning.running.results import Results
+from tf_amp_kit.comparison.planning.running.watch import Extremes
 from tf_amp_kit.comparison.planning.units import Unit, innermost
-from tf_amp_kit.comparison.planning.watch import Extremes
 from tf_amp_kit.tracing.heads import ancestors
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.paths import is_below

@@ -13,15 +13,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_amp_kit.comparison.planning.shadows import (
+from tf_amp_kit.comparison.planning.probing.shadows import (
     Projection,
     Shadows,
     by_row,
     outputs_by_key,
     random_signs,
 )
+from tf_amp_kit.comparison.planning.running.watch import float_tensors
 from tf_amp_kit.comparison.planning.units import topmost
-from tf_amp_kit.comparison.planning.watch import float_tensors
 from tf_amp_kit.tracing.recorder import OpenCall
 from tf_amp_kit.tracing.step_phases import StepTensors
 

@@ -11,7 +11,7 @@ import keras
 
 from tf_amp_kit import _keras
 from tf_amp_kit.callers import stacklevel_of_user
-from tf_amp_kit.comparison.planning.plan import PrecisionPlan
+from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
 from tf_amp_kit.errors import PinError, PinWarning, PlanError
 from tf_amp_kit.formats import HALF_PRECISIONS
 from tf_amp_kit.precision.pinning.applying import Outcome
@@ -58,7 +58,7 @@ def apply_plan(
 
     Example:
 
-    >>> from tf_amp_kit.comparison.planning.records import Errors
+    >>> from tf_amp_kit.comparison.planning.record.parts import Errors
     >>> from tf_amp_kit.precision.pinning.pins import Pin
     >>> bad, good = Errors(output=0.5), Errors(output=0.001)
     >>> pins = Pins("net", (Pin("head", "Dense", "error"),))

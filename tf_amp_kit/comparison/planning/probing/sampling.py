@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tf_amp_kit.comparison.planning.effects import Effects, Samples
-from tf_amp_kit.comparison.planning.gradient_shadows import GradientShadows
-from tf_amp_kit.comparison.planning.shadows import NUM_ORTHOGONAL, Shadows
-from tf_amp_kit.comparison.planning.trials import Runs
+from tf_amp_kit.comparison.planning.probing.gradient_shadows import GradientShadows
+from tf_amp_kit.comparison.planning.probing.shadows import NUM_ORTHOGONAL, Shadows
+from tf_amp_kit.comparison.planning.running.runs import Runs
 from tf_amp_kit.comparison.planning.units import Unit
 from tf_amp_kit.data import Batch
 from tf_amp_kit.formats import format_of

@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tf_amp_kit.comparison.planning import files, words
-from tf_amp_kit.comparison.planning.difference import PlanDiff, compare_plans
-from tf_amp_kit.comparison.planning.records import (
+from tf_amp_kit.comparison.planning.record import files, words
+from tf_amp_kit.comparison.planning.record.difference import PlanDiff, compare_plans
+from tf_amp_kit.comparison.planning.record.parts import (
     BatchDifference,
     CurvePoint,
     Errors,
@@ -60,7 +60,7 @@ class PrecisionPlan:
 
     Example:
 
-    >>> from tf_amp_kit.comparison.planning.records import Errors
+    >>> from tf_amp_kit.comparison.planning.record.parts import Errors
     >>> errors = Errors(output=0.0004)
     >>> plan = PrecisionPlan(
     ...     model_name="net",

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tf_amp_kit.comparison.planning.records import Errors, UnitEffect
+from tf_amp_kit.comparison.planning.record.parts import Errors, UnitEffect
 from tf_amp_kit.comparison.timing import Quartiles
 from tf_amp_kit.tables import render_table
 
 if TYPE_CHECKING:
-    from tf_amp_kit.comparison.planning.plan import PrecisionPlan
+    from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
 
 __all__ = [
     "apart",

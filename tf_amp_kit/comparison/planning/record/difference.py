@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tf_amp_kit.comparison.planning.records import NumberRecord
-from tf_amp_kit.comparison.planning.words import number
+from tf_amp_kit.comparison.planning.record.parts import NumberRecord
+from tf_amp_kit.comparison.planning.record.words import number
 from tf_amp_kit.tables import render_table, some, wrapped
 
 if TYPE_CHECKING:
-    from tf_amp_kit.comparison.planning.plan import PrecisionPlan
+    from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
 
 __all__ = ["Change", "PlanDiff", "compare_plans"]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
 
-from tf_amp_kit.comparison.planning.records import UnitEffect, without_numpy
+from tf_amp_kit.comparison.planning.record.parts import UnitEffect, without_numpy
 from tf_amp_kit.errors import PlanError
 from tf_amp_kit.formats import HALF_PRECISIONS
 from tf_amp_kit.precision.pinning.pins import PLAN_FORMAT, Pin, Pins
 
 if TYPE_CHECKING:
-    from tf_amp_kit.comparison.planning.plan import PrecisionPlan
+    from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
 
 __all__ = ["read_fields", "write_plan"]
 

@@ -1,0 +1,1 @@
+"""The plan itself: what it holds, says, and does to a model."""

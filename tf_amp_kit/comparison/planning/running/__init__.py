@@ -1,0 +1,1 @@
+"""Really running a model in half precision, with some layers in float32."""
