@@ -25,12 +25,10 @@ from tf_amp_kit.inspection.numerics.patterns import parse_half
 from tf_amp_kit.inspection.readings import checked_loss_scale
 from tf_amp_kit.precision.conversion.convert import convert_model
 from tf_amp_kit.precision.layer_policies import half_variables
-from tf_amp_kit.tracing.drawing import DrawingLayers
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
-from tf_amp_kit.tracing.step_graph import build_by_step, trace_step
-from tf_amp_kit.tracing.step_phases import OUTPUTS
+from tf_amp_kit.tracing.step_graph import build_by_step
 
 __all__ = ["plan_precision"]
 
@@ -164,12 +162,8 @@ def plan_precision(
     half_model = model if computes_in(half, layers) else convert_model(model, half)
     _check_weights(half_model, half)
     search, held_out = split_batches(data, validation, batch_size)
-    drawing = DrawingLayers.of(
-        half_model,
-        trace_step(model, data, in_float32=True, until=OUTPUTS, training=False),
-    )
     planner = Planner(
-        runs=Runs(half_model, common_specs(model, data, [*search, *held_out]), loss, drawing),
+        runs=Runs(half_model, common_specs(model, data, [*search, *held_out]), loss),
         half=half,
         metric=metric,
         batches=search,

@@ -37,6 +37,10 @@ __all__ = ["Comparison", "Planner"]
 _UNTIL: Final = {"output": OUTPUTS, "loss": LOSS, "gradient": GRADIENTS}
 
 
+# Each keeps a graph.
+_NUM_KEPT: Final = 3
+
+
 class Comparison(NamedTuple):
     """How far a choice of pins is from float32, on the batches of the search and on others.
 
@@ -85,6 +89,7 @@ class Planner:
     refused: dict[str, str] = field(default_factory=dict)
     # What has to be pinned instead of a unit.
     _lifts: dict[str, str] = field(default_factory=dict)
+    _latest: dict[frozenset[str], Run] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._half_run, self._wide_run = self._traced()
@@ -98,7 +103,8 @@ class Planner:
 
     def compare(self, pinned: Collection[str]) -> Comparison:
         """Compares a choice of pins with float32."""
-        return self._compared(self.runs.with_pins(pinned, self._until, self._paths))
+        known = self._latest.get(frozenset(pinned)) if self._until == _UNTIL[self.metric] else None
+        return self._compared(known or self.runs.with_pins(pinned, self._until, self._paths))
 
     def between_batches(self) -> BatchDifference | None:
         """Compares two batches in float32."""
@@ -167,15 +173,20 @@ class Planner:
     def _traced(self) -> tuple[Run, Run]:
         """Traces all in half precision, which tells the units, and all in float32."""
         try:
-            half_run = self.runs.with_pins((), self._until, None)
+            half_run, wide_run = self._both()
         except USER_CODE_ERRORS as error:
             if not self.has_loss:
                 raise
             self._give_up_loss(error)
-            half_run = self.runs.with_pins((), self._until, None)
+            half_run, wide_run = self._both()
         self.units: tuple[Unit, ...] = find_units(half_run.step, self.runs.paths)
         self._paths = {unit.path for unit in self.units}
-        return half_run, self.runs.float32(self._until, self._paths)
+        return half_run, wide_run
+
+    def _both(self) -> tuple[Run, Run]:
+        wide_run = self.runs.float32(self._until, None)
+        self.runs.hold_still(wide_run)
+        return self.runs.with_pins((), self._until, None), wide_run
 
     def _give_up_loss(self, error: Exception) -> None:
         problem = next(iter(str(error).splitlines()), type(error).__name__)
@@ -222,8 +233,15 @@ class Planner:
             run = self.runs.with_pins(pins, _UNTIL[self.metric], self._paths)
             harms = list(find_conflicts(self._half_run.step.trace, run.step.trace, pins))
             if not harms:
+                self._remember(pins, run)
                 return self._judged(pins, run)
             self._learn(harms)
+
+    def _remember(self, pins: Collection[str], run: Run) -> None:
+        """Keeps the latest runs: one of them is the plan's in the end."""
+        self._latest[frozenset(pins)] = run
+        if len(self._latest) > _NUM_KEPT:
+            del self._latest[next(iter(self._latest))]
 
     def _judged(self, pins: tuple[str, ...], run: Run) -> Outcome:
         errors, culprits = self._against(self.wide, self._results(run, self.batches), run)

@@ -92,7 +92,8 @@ class GradientShadows(Shadows):
                     found_errors = errors.setdefault((pair.unit, number), -gradients[number])
                     errors[pair.unit, number] = found_errors + half[number]
         for (unit, number), error in errors.items():
-            product = tf.reduce_sum(signs[number] * error) * self.inverse_norm
+            finite = self._finite(unit, error)
+            product = tf.reduce_sum(signs[number] * finite) * self.inverse_norm
             self.projections.append(Projection(unit, None, tf.reshape(product, [1])))
 
     def copied(self, unit: str, value: Any) -> Any:
@@ -122,9 +123,14 @@ class GradientShadows(Shadows):
 
     def _draw(self, gradients: Sequence[Any]) -> list[Any]:
         return [
-            None if one is None else random_signs(one, self.seed, self.probe, index)
+            None if one is None else self._signs_of(one, index)
             for index, one in enumerate(gradients)
         ]
+
+    def _signs_of(self, gradient: Any, index: int) -> Any:
+        # The four ways of signs are for all elements, and not for those of each row.
+        row = tf.reshape(gradient, [1, -1])
+        return tf.reshape(random_signs(row, self.seed, self.probe, index), tf.shape(gradient))
 
     def _half_gradients(
         self, pair: _Pair, arriving: Mapping[str, Any], numbers: Mapping[int, int]
@@ -175,11 +181,14 @@ class GradientShadows(Shadows):
         """Adds what the error of a gradient that is handed back comes to."""
         if half is None:
             return
-        difference = half - self._handed_back[number]
+        difference = self._finite(unit, half - self._handed_back[number])
+        self.projections.append(Projection(unit, None, by_row(share, difference)))
+
+    def _finite(self, unit: str, difference: Any) -> Any:
+        """Leaves out what is not finite, and blames the unit for it."""
         is_finite = tf.math.is_finite(difference)
         self.nonfinite[unit] = self.nonfinite.get(unit, False) | ~tf.reduce_all(is_finite)
-        difference = tf.where(is_finite, difference, tf.zeros_like(difference))
-        self.projections.append(Projection(unit, None, by_row(share, difference)))
+        return tf.where(is_finite, difference, tf.zeros_like(difference))
 
 
 def _dense(gradient: Any) -> Any:

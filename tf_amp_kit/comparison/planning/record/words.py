@@ -89,7 +89,7 @@ def verdict(plan: PrecisionPlan) -> str:
 
 def _choice(plan: PrecisionPlan, *, is_met: bool = True) -> str:
     """Says what runs in which precision."""
-    name, num_pins = repr(plan.model_name), len(plan.pins.pins)
+    name, num_pins = repr(plan.model_name), len(plan.pinned_units())
     if not num_pins:
         return f"All of {name} {'may run' if is_met else 'runs'} in {plan.precision}"
     pinned = f"{num_pins} of {counted(len(plan.units), 'layer')}"

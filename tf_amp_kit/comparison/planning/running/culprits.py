@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tf_amp_kit.comparison.planning.running.results import Results
 from tf_amp_kit.comparison.planning.running.watch import Extremes
@@ -30,21 +30,23 @@ def find_culprits(
         Units that raised, and the innermost units that took finite numbers and returned
         others; if it began between units, those that handed something to there.
     """
+    paths = {unit.path for unit in units}
     raising = (innermost(one.path, units) for one in trace.conflicts)
     found = {unit.path: None for unit in raising if unit is not None}
     for one, other in zip(wide, half, strict=True):
-        fine = {seen.path for seen in one.extremes if seen.returned_finite}
+        fine = {seen.path for seen in one.extremes if seen.returned_finite} & paths
         bad = (seen for seen in other.extremes if seen.took_finite and not seen.returned_finite)
         found |= dict.fromkeys(seen.path for seen in bad if seen.path in fine)
     if not found:
-        taker = next(filter(None, map(_first_taker, wide, half)), None)
+        takers = (_first_taker(*pair, paths) for pair in zip(wide, half, strict=True))
+        taker = next(filter(None, takers), None)
         found |= dict.fromkeys(_givers(taker, trace, units) if taker else ())
     return tuple(path for path in found if not _holds_another(path, found))
 
 
-def _first_taker(wide: Results, half: Results) -> str | None:
+def _first_taker(wide: Results, half: Results, paths: Collection[str]) -> str | None:
     """Returns the first unit that took what is not finite, though it is in float32."""
-    fine = {seen.path for seen in wide.extremes if seen.took_finite}
+    fine = {seen.path for seen in wide.extremes if seen.took_finite and seen.path in paths}
     return next((seen.path for seen in half.extremes if _is_bad(seen) and seen.path in fine), None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -92,18 +92,22 @@ class Runs:
         model: The model in half precision.
         specs: What its data look like.
         loss: What `compile` takes; None for the compiled loss.
-        drawing: The random layers.
+        drawing: The random layers; `hold_still` finds them.
     """
 
     model: Any
     specs: Any
     loss: Any
-    drawing: DrawingLayers
+    drawing: DrawingLayers = field(default_factory=lambda: DrawingLayers((), ()))
     #: How many batches went through the model.
     num_passes: int = 0
 
     def __post_init__(self) -> None:
         self.paths = LayerPaths(self.model)
+
+    def hold_still(self, run: Run) -> None:
+        """Finds the random layers in a run, for those that come after it."""
+        self.drawing = DrawingLayers.of(self.model, run.step)
 
     def float32(self, until: str, units: Collection[str] | None) -> Run:
         """Traces the model with every layer in float32."""
@@ -118,7 +122,7 @@ class Runs:
         return [layer for path, layer in self.paths if any(is_below(path, one) for one in pinned)]
 
     def _run(self, in_float32: Any, until: str, units: Collection[str] | None) -> Run:
-        watch = Watch(units)
+        watch = Watch(units, magnitudes=in_float32 is True)
         seen: list[Any] = []
 
         def on_outputs(call: OpenCall) -> Any:

@@ -52,10 +52,11 @@ class Watch:
 
     Args:
         paths: The units; None to look at all layers.
+        magnitudes: Whether to look at magnitudes too; otherwise they are 0.
     """
 
-    def __init__(self, paths: Collection[str] | None) -> None:
-        self._units = paths
+    def __init__(self, paths: Collection[str] | None, *, magnitudes: bool = True) -> None:
+        self._units, self._magnitudes = paths, magnitudes
         self._paths: list[str] = []
         self._seen: list[Any] = []
 
@@ -64,9 +65,8 @@ class Watch:
         if is_unit_call(call, self._units):
             sides = [float_tensors(one) for one in (call.arguments, call.outputs)]
             self._paths.append(call.path)
-            self._seen.append(
-                tf.stack([_largest([*sides[0], *sides[1]]), *map(_are_finite, sides)])
-            )
+            largest = _largest([*sides[0], *sides[1]]) if self._magnitudes else tf.zeros(())
+            self._seen.append(tf.stack([largest, *map(_zero_if_finite, sides)]))
         return call.outputs
 
     def tensor(self) -> Any:
@@ -76,7 +76,7 @@ class Watch:
     def extremes(self, values: NDArray[Any]) -> list[Extremes]:
         """Reads what a run made of that tensor, in the order of the calls."""
         return [
-            Extremes(path, float(row[0]), bool(row[1]), bool(row[2]))
+            Extremes(path, float(row[0]), row[1] == 0, row[2] == 0)
             for path, row in zip(self._paths, np.asarray(values), strict=True)
         ]
 
@@ -99,6 +99,7 @@ def _largest_finite(wide: Any) -> Any:
     return tf.reduce_max(finite)
 
 
-def _are_finite(tensors: list[Any]) -> Any:
-    checks = [tf.reduce_all(tf.math.is_finite(one)) for one in tensors]
-    return tf.cast(tf.reduce_all(checks) if checks else tf.constant(True), tf.float32)
+def _zero_if_finite(tensors: list[Any]) -> Any:
+    """Returns 0, or NaN if anything is NaN or infinite: of few operations, as it is for all."""
+    zeros = [tf.cast(tf.reduce_sum(one * 0), tf.float32) for one in tensors]
+    return tf.add_n(zeros) if zeros else tf.zeros(())
