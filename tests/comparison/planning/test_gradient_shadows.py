@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from tf_amp_kit.tracing.drawing import DrawingLayers
 from tf_amp_kit.tracing.step_phases import GRADIENTS
 
 RNG = np.random.default_rng(0)
-X, Y = RNG.normal(size=(2, 64, 4)).astype(np.float32), RNG.normal(size=(2, 64, 2))
+X, Y = RNG.normal(size=(2, 64, 12)).astype(np.float32), RNG.normal(size=(2, 64, 8))
 BATCHES = [(x, y.astype(np.float32)) for x, y in zip(X, Y, strict=True)]
 TOKENS = RNG.integers(5, size=(2, 64, 6)).astype(np.int32)
 
@@ -28,8 +29,8 @@ TOKENS = RNG.integers(5, size=(2, 64, 6)).astype(np.int32)
 SCALE = 1024.0
 
 # Passes per batch are four times as many: scores then scatter by less than 4 %. What is
-# rounded beside float32 is not quite what is rounded in its place, so that they agree
-# only over many numbers: hence the 64 samples.
+# rounded beside float32 is not quite what is rounded in its place, so that they agree only
+# over many numbers: of wide layers and 64 samples.
 NUM_PROBES = 32
 
 Dtypes = Callable[[str], str]
@@ -45,18 +46,18 @@ def sequence(shape: tuple[int, ...], *stack: layers.Layer) -> keras.Model:
 
 
 def chain(dtype: Dtypes) -> keras.Model:
-    stack = dense(5, "a", dtype), dense(5, "b", dtype), dense(2, "c", dtype)
-    return sequence((4,), *stack)
+    stack = dense(16, "a", dtype), dense(16, "b", dtype), dense(8, "c", dtype)
+    return sequence((12,), *stack)
 
 
 def called_twice(dtype: Dtypes) -> keras.Model:
-    shared = dense(4, "a", dtype)
-    return sequence((4,), shared, dense(4, "b", dtype), shared, dense(2, "c", dtype))
+    shared = dense(12, "a", dtype)
+    return sequence((12,), shared, dense(12, "b", dtype), shared, dense(8, "c", dtype))
 
 
 def normalized(dtype: Dtypes) -> keras.Model:
     norm = layers.BatchNormalization(name="norm", dtype=dtype("norm"))
-    return sequence((4,), dense(5, "a", dtype), norm, dense(2, "c", dtype))
+    return sequence((12,), dense(16, "a", dtype), norm, dense(8, "c", dtype))
 
 
 def frozen(dtype: Dtypes) -> keras.Model:
@@ -72,9 +73,9 @@ def frozen_first(dtype: Dtypes) -> keras.Model:
 
 
 def embedded(dtype: Dtypes) -> keras.Model:
-    rows = layers.Embedding(5, 3, name="rows", dtype=dtype("rows"))
+    rows = layers.Embedding(5, 6, name="rows", dtype=dtype("rows"))
     flat = layers.Flatten(name="flat", dtype=dtype("flat"))
-    model = keras.Sequential([keras.Input((6,), dtype="int32"), rows, flat, dense(2, "c", dtype)])
+    model = keras.Sequential([keras.Input((6,), dtype="int32"), rows, flat, dense(8, "c", dtype)])
     return model
 
 
@@ -82,19 +83,20 @@ class Block(layers.Layer):
     def __init__(self, dtype: Dtypes) -> None:
         super().__init__(name="block", dtype=dtype("block"))
         self.a, self.b = (
-            layers.Dense(4, "tanh", name=name, dtype=dtype(f"block/{name}")) for name in "ab"
+            layers.Dense(12, "tanh", name=name, dtype=dtype(f"block/{name}")) for name in "ab"
         )
 
     def build(self, shape: Any) -> None:
         self.a.build(shape)
-        self.b.build((None, 4))
+        self.b.build((None, 12))
 
     def call(self, x: Any) -> Any:
-        return keras.ops.tanh(self.b(self.a(x)) * 1.3)
+        # An operator would compute in what `b` returns, whatever the block is in.
+        return keras.ops.tanh(keras.ops.cast(self.b(self.a(x)), self.compute_dtype) * 1.3)
 
 
 def composite(dtype: Dtypes) -> keras.Model:
-    return sequence((4,), Block(dtype), dense(2, "c", dtype))
+    return sequence((12,), Block(dtype), dense(8, "c", dtype))
 
 
 class Tied(layers.Layer):
@@ -109,21 +111,19 @@ class Tied(layers.Layer):
 
 
 def tied(dtype: Dtypes) -> keras.Model:
-    a = dense(5, "a", dtype)
-    a.build((None, 4))
+    a = dense(16, "a", dtype)
+    a.build((None, 12))
     middle = Tied(a, name="tied", dtype=dtype("tied"))
-    return sequence((4,), a, dense(5, "b", dtype), middle, dense(2, "c", dtype))
+    return sequence((12,), a, dense(16, "b", dtype), middle, dense(8, "c", dtype))
 
 
 def known(build: Build, dtype: Dtypes) -> keras.Model:
     """The same weights each time."""
     model, rng = build(dtype), np.random.default_rng(3)
-    values = [rng.uniform(0.2, 0.6, one.shape) for one in model.get_weights()]
-    signs = [rng.choice([-1.0, 1.0], one.shape) for one in model.get_weights()]
-    is_norm = ["variance" in one.name for one in model.weights]
-    model.set_weights(
-        [one if keep else one * sign for one, sign, keep in zip(values, signs, is_norm, strict=True)]
-    )
+    for one in model.weights:
+        fan_in = one.shape[0] if len(one.shape) == 2 else 1
+        value = rng.uniform(0.2, 0.6, one.shape) * 2 / math.sqrt(fan_in + 3)
+        one.assign(value if "variance" in one.path else value * rng.choice([-1.0, 1.0], one.shape))
     return model
 
 

@@ -28,7 +28,8 @@ def find_culprits(
 
     Returns:
         Units that raised, and the innermost units that took finite numbers and returned
-        others; if it began between units, those that handed something to there.
+        others; if it began between units, those in half precision that handed something
+        to there, or without any the one that took it, and casts it.
     """
     raising = (innermost(one.path, units) for one in trace.conflicts)
     found = {unit.path: None for unit in raising if unit is not None}
@@ -38,7 +39,10 @@ def find_culprits(
         found |= dict.fromkeys(seen.path for seen in bad if seen.path in fine)
     if not found:
         taker = next(filter(None, map(_first_taker, wide, half)), None)
-        found |= dict.fromkeys(_givers(taker, trace, units) if taker else ())
+        if taker is not None:
+            in_half = {call.path for call in trace.calls if call.is_half}
+            givers = [path for path in _givers(taker, trace, units) if path in in_half]
+            found |= dict.fromkeys(givers or [taker])
     return tuple(path for path in found if not _holds_another(path, found))
 
 
