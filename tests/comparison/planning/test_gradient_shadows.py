@@ -75,8 +75,7 @@ def frozen_first(dtype: Dtypes) -> keras.Model:
 def embedded(dtype: Dtypes) -> keras.Model:
     rows = layers.Embedding(5, 6, name="rows", dtype=dtype("rows"))
     flat = layers.Flatten(name="flat", dtype=dtype("flat"))
-    model = keras.Sequential([keras.Input((6,), dtype="int32"), rows, flat, dense(8, "c", dtype)])
-    return model
+    return keras.Sequential([keras.Input((6,), dtype="int32"), rows, flat, dense(8, "c", dtype)])
 
 
 class Block(layers.Layer):
