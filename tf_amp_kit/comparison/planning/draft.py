@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from tf_amp_kit.comparison.planning.effects import Effects
+from tf_amp_kit.comparison.planning.effects import RANGE_HEADROOM, Effects
 from tf_amp_kit.comparison.planning.planner import Planner
 from tf_amp_kit.comparison.planning.record.parts import CurvePoint, Errors, UnitEffect
 from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
@@ -14,6 +14,7 @@ from tf_amp_kit.comparison.planning.running.samples import num_samples
 from tf_amp_kit.comparison.planning.search import Outcome, Search
 from tf_amp_kit.comparison.planning.step_times import measure_step_times
 from tf_amp_kit.comparison.planning.tolerances import default_tolerance, rounding_error
+from tf_amp_kit.formats import format_of
 from tf_amp_kit.precision.pinning.pins import Pin, Pins
 from tf_amp_kit.tables import some, wrapped
 
@@ -50,6 +51,7 @@ class Draft:
         self._effects: Effects | None = None
         self._search: Search | None = None
         self._notes: list[str] = []
+        self._num_added = 0
 
     def make(self, num_probes: int, seed: int, max_validations: int | None) -> None:
         """Looks for pins, unless all may run in half precision."""
@@ -68,6 +70,7 @@ class Draft:
             more = search.extend(self._pins, self._planned.held_out_culprits)
             if more is None:
                 break
+            self._num_added += len(more.pins) - len(self._pins)
             self._take(more)
 
     def finish(self, seconds: float, *, time_steps: bool) -> PrecisionPlan:
@@ -161,6 +164,12 @@ class Draft:
         }
         return Pin(path, layer_class, reasons[effects.reason(path)], in_files="")
 
+    def _near_the_limit(self) -> list[str]:
+        """Returns the units whose numbers are about to overflow."""
+        limit = format_of(self._planner.half).largest / RANGE_HEADROOM
+        largest = self._planner.largest
+        return [one.path for one in self._planner.units if largest.get(one.path, 0.0) > limit]
+
     def _is_all_pinned(self) -> bool:
         return self._effects is not None and not self._effects.half_with(self._pins)
 
@@ -213,6 +222,16 @@ class Draft:
             yield (
                 f"All that can be pinned is. What is left is code outside of layers that "
                 f"computes in {planner.half}, the model's own above all."
+            )
+        if self._effects is None and (near := self._near_the_limit()):
+            yield (
+                f"{some(near)}: numbers come within a factor of {RANGE_HEADROOM:g} of the largest "
+                f"{planner.half}."
+            )
+        if self._num_added:
+            yield (
+                f"The last {self._num_added} of the pins were added for the held-out batches, whose "
+                "error is no longer that of unseen data."
             )
         if not planner.held_out:
             yield "There was no second batch to check the plan on."

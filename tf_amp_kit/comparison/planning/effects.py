@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tf_amp_kit.comparison.planning.units import Unit
+from tf_amp_kit.comparison.planning.units import Unit, paths_above
 from tf_amp_kit.tracing.paths import is_below
 
 __all__ = ["RANGE_HEADROOM", "Effects", "Samples"]
@@ -41,8 +41,8 @@ class Effects:
         unsampled: Units that could not be run beside float32.
         largest: The largest magnitude that each unit takes or returns.
         limit: The half format's largest number.
-        is_sum: Whether the error is that of one number, the loss, which is the sum of the
-            samples.
+        batch_sizes: For the error of one number per batch, the loss: how many samples
+            each batch has, which add up to it. Empty for other errors.
     """
 
     units: Sequence[Unit]
@@ -51,7 +51,7 @@ class Effects:
     nonfinite: Collection[str]
     largest: Mapping[str, float]
     limit: float
-    is_sum: bool = False
+    batch_sizes: Sequence[int] = ()
     raising: Collection[str] = ()
     unsampled: Collection[str] = ()
 
@@ -80,9 +80,8 @@ class Effects:
 
     def half_with(self, pinned: Collection[str]) -> frozenset[str]:
         """Returns the units that are left in half precision."""
-        return frozenset(
-            unit.path for unit in self.units if not any(is_below(unit.path, one) for one in pinned)
-        )
+        pins = frozenset(pinned)
+        return frozenset(path for path, around in self._around.items() if pins.isdisjoint(around))
 
     def share(self, path: str, half: Collection[str]) -> float:
         """Returns the square of what a unit of those in half adds to their error.
@@ -118,6 +117,11 @@ class Effects:
         return found
 
     @cached_property
+    def _around(self) -> dict[str, tuple[str, ...]]:
+        """Each unit's path, and those that it hangs below."""
+        return {unit.path: (unit.path, *paths_above(unit.path)) for unit in self.units}
+
+    @cached_property
     def _parts(self) -> dict[str, float]:
         """The sum of the squares of what the units directly in a composite do."""
         parts: dict[str, float] = {}
@@ -141,5 +145,9 @@ class Effects:
         return self._square(error)
 
     def _square(self, samples: Samples) -> float:
-        square = float(np.dot(samples, samples))
-        return max(square, float(samples.sum()) ** 2) if self.is_sum else square
+        if not self.batch_sizes:
+            return float(np.dot(samples, samples))
+        batches = np.split(samples, np.cumsum(self.batch_sizes)[:-1])
+        # Where samples cancel out by chance, other data will not.
+        sizes = (max(abs(float(one.sum())), float(np.linalg.norm(one))) for one in batches)
+        return float(sum(sizes)) ** 2

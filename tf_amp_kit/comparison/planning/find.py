@@ -65,11 +65,15 @@ def plan_precision(
     makes by itself. A backward pass from random signs r on the outputs y (r / |y| for
     each output) gives g, the gradient at what the unit returned, and s = sum(g d) over
     each sample. The mean of s^2 over the signs is the squared norm of what d comes to at
-    the outputs (Hutchinson's estimator of a trace, of J d d' J'), so that
+    the outputs (the trace of J d d' J', estimated as by M. F. Hutchinson, 1989), so that
 
         score = sqrt(sum over samples of the mean over probes of s^2)
 
     is the relative error with this unit alone in half precision, up to first order.
+    For the loss, g is its gradient, and s is added up over the samples of a batch. For
+    the weight gradients, r multiplies them, so that g is a gradient of a gradient, and
+    what a unit gets wrong in its backward pass is compared too; the samples of a batch
+    add up in s there, and four times as many probes are made.
     The signs of four probes are orthogonal to each other. Errors of several units have
     random signs, so the predicted error of a choice is the root of the sum of their
     squares; a rounding that the unit before has done already, because it is in half

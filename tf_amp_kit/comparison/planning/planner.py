@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -36,6 +36,9 @@ __all__ = ["Comparison", "Planner"]
 #: How far a metric makes a step go.
 _UNTIL: Final = {"output": OUTPUTS, "loss": LOSS, "gradient": GRADIENTS}
 
+
+# Of how many batches gradients are kept, each as large as the weights.
+_NUM_GRADIENTS: Final = 2
 
 # Each keeps a graph.
 _NUM_KEPT: Final = 3
@@ -93,8 +96,8 @@ class Planner:
 
     def __post_init__(self) -> None:
         self._half_run, self._wide_run = self._traced()
-        self.wide = [self._wide_run.on(batch) for batch in self.batches]
-        self.wide_held_out = [self._wide_run.on(batch) for batch in self.held_out]
+        self.wide = self._thinned(self._wide_run.on(batch) for batch in self.batches)
+        self.wide_held_out = self._thinned(self._wide_run.on(batch) for batch in self.held_out)
         self._check()
 
     def compare_half(self) -> Comparison:
@@ -109,7 +112,7 @@ class Planner:
     def between_batches(self) -> BatchDifference | None:
         """Compares two batches in float32."""
         batches = [*self.wide, *self.wide_held_out]
-        return difference_of_batches(batches[0], batches[-1]) if len(batches) > 1 else None
+        return difference_of_batches(batches[0], batches[1]) if len(batches) > 1 else None
 
     def float32_noise(self) -> float:
         """Returns how far outputs move if float inputs move by a float32 rounding."""
@@ -230,7 +233,7 @@ class Planner:
         """Runs the model with some pins, or with what they have to be replaced by."""
         while True:
             pins = self._lifted(wanted)
-            run = self.runs.with_pins(pins, _UNTIL[self.metric], self._paths)
+            run = self.runs.with_pins(pins, _UNTIL[self.metric], ())
             harms = list(find_conflicts(self._half_run.step.trace, run.step.trace, pins))
             if not harms:
                 self._remember(pins, run)
@@ -246,7 +249,12 @@ class Planner:
     def _judged(self, pins: tuple[str, ...], run: Run) -> Outcome:
         errors, culprits = self._against(self.wide, self._results(run, self.batches), run)
         error = getattr(errors, self.metric)
-        return Outcome(pins, math.inf if error is None else float(error), culprits)
+        error = math.inf if error is None else float(error)
+        if math.isinf(error) and not run.is_watching:
+            # Only now it is worth a trace that looks at each unit.
+            watching = self.runs.with_pins(pins, _UNTIL[self.metric], self._paths)
+            return self._judged(pins, watching)
+        return Outcome(pins, error, culprits)
 
     def _lifted(self, pins: Sequence[str]) -> tuple[str, ...]:
         lifted = []
@@ -267,7 +275,15 @@ class Planner:
                 self._lifts[harm.path] = around.path
 
     def _results(self, run: Run, batches: Sequence[Batch]) -> list[Results]:
-        return [run.at_fitting_scale(batch, self.loss_scale) for batch in batches]
+        return self._thinned(run.at_fitting_scale(batch, self.loss_scale) for batch in batches)
+
+    def _thinned(self, results: Iterable[Results]) -> list[Results]:
+        """Keeps the gradients of a few batches, unless they are what is compared."""
+        is_compared = self.metric == "gradient"
+        return [
+            one if is_compared or index < _NUM_GRADIENTS else replace(one, gradients={})
+            for index, one in enumerate(results)
+        ]
 
     def _against(
         self, wide: Sequence[Results], results: Sequence[Results], run: Run

@@ -57,7 +57,7 @@ class Search:
     #: What was measured, by the pins that were asked for.
     known: dict[frozenset[str], Outcome] = field(default_factory=dict)
     _forced: list[str] = field(default_factory=list)
-    _ratio: float = 1.0
+    _ratios: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.known[frozenset()] = self.first
@@ -129,8 +129,13 @@ class Search:
         return high if high == len(self.order) and high > low else None
 
     def _expected(self, pins: Collection[str]) -> float:
-        """Corrects a prediction by what the last run was off."""
-        return self.predict(pins) * self._ratio
+        """Corrects a prediction by what the runs so far were off, as far as they agree.
+
+        One more run that was not off at all is taken into the geometric mean: each has
+        roundings of its own.
+        """
+        mean = math.prod(self._ratios) ** (1 / (len(self._ratios) + 1))
+        return self.predict(pins) * mean
 
     def _tried(self, pins: Sequence[str]) -> Outcome | None:
         key = frozenset(pins)
@@ -140,7 +145,7 @@ class Search:
             outcome = self.known[key] = self.run(pins)
             predicted = self.predict(outcome.pins)
             if 0 < predicted < math.inf and 0 < outcome.error < math.inf:
-                self._ratio = outcome.error / predicted
+                self._ratios.append(outcome.error / predicted)
         return self.known[key]
 
     def _limit(self, num_pins: int) -> int:

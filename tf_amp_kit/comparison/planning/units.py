@@ -12,7 +12,7 @@ from tf_amp_kit.tracing.paths import LayerPaths, is_below
 from tf_amp_kit.tracing.records import LayerCall
 from tf_amp_kit.tracing.step_trace import StepTrace
 
-__all__ = ["Unit", "find_units", "innermost", "topmost"]
+__all__ = ["Unit", "find_units", "innermost", "paths_above", "topmost"]
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,23 @@ def topmost(paths: Iterable[str]) -> tuple[str, ...]:
     >>> topmost(["block/dense", "block", "head"])
     ('block', 'head')
     """
-    known = list(dict.fromkeys(paths))
-    return tuple(
-        one for one in known if not any(is_below(one, other) for other in known if other != one)
-    )
+    known = dict.fromkeys(paths)
+    return tuple(one for one in known if not any(above in known for above in paths_above(one)))
+
+
+def paths_above(path: str) -> tuple[str, ...]:
+    """Returns the paths that a path hangs below, the model's own aside.
+
+    Example:
+
+    >>> paths_above("block/attention/query")
+    ('block/attention', 'block')
+    """
+    above = []
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        above.append(path)
+    return tuple(above)
 
 
 def innermost(path: str, units: Iterable[Unit]) -> Unit | None:

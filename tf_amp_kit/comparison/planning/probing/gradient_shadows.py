@@ -157,6 +157,8 @@ class GradientShadows(Shadows):
             [narrow for narrow, _ in ends],
             list(starts.values()),
             grad_ys=[tf.cast(one * self.scale, narrow.dtype) for narrow, one in ends],
+            # Of a layer that is called twice, what one takes came from the same weights.
+            stop_gradients=pair.inputs,
         )
         return {
             key: tf.cast(_dense(one), tf.float32) / self.scale

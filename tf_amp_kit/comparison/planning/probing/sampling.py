@@ -93,7 +93,7 @@ class Probing:
             nonfinite=frozenset(nonfinite),
             largest=largest,
             limit=format_of(self.half).largest,
-            is_sum=self.metric == "loss",
+            batch_sizes=[one.length for one in passes] if self.metric == "loss" else (),
             raising=frozenset(self.raising),
             unsampled=frozenset(shadows.raising) - set(self.raising),
         )

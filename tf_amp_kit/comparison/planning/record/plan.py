@@ -19,6 +19,7 @@ from tf_amp_kit.comparison.planning.record.parts import (
 from tf_amp_kit.comparison.timing import StepTimes
 from tf_amp_kit.precision.pinning.pins import Pins
 from tf_amp_kit.tables import wrapped
+from tf_amp_kit.tracing.paths import is_below
 
 __all__ = ["PrecisionPlan"]
 
@@ -135,6 +136,11 @@ class PrecisionPlan:
         """Whether the plan's error is within the tolerance, on every batch that was run."""
         errors = [self.error] + ([] if self.held_out_error is None else [self.held_out_error])
         return all(error <= self.tolerance for error in errors)
+
+    def units_in_float32(self) -> list[UnitEffect]:
+        """Returns the units that are pinned, and those inside of such a one."""
+        pinned = [unit.path for unit in self.units if unit.is_pinned]
+        return [one for one in self.units if any(is_below(one.path, pin) for pin in pinned)]
 
     def pinned_units(self) -> list[UnitEffect]:
         """Returns the units that the plan pins, in the order of the ranking."""

@@ -89,7 +89,7 @@ def verdict(plan: PrecisionPlan) -> str:
 
 def _choice(plan: PrecisionPlan, *, is_met: bool = True) -> str:
     """Says what runs in which precision."""
-    name, num_pins = repr(plan.model_name), len(plan.pinned_units())
+    name, num_pins = repr(plan.model_name), len(plan.units_in_float32())
     if not num_pins:
         return f"All of {name} {'may run' if is_met else 'runs'} in {plan.precision}"
     pinned = f"{num_pins} of {counted(len(plan.units), 'layer')}"
@@ -111,8 +111,9 @@ def units_table(
     rows = [list(_unit_cells(unit)) for unit in units]
     if with_precision:
         columns.insert(2, "Runs in")
+        wide = {unit.path for unit in plan.units_in_float32()}
         for unit, row in zip(units, rows, strict=True):
-            row.insert(2, "float32" if unit.is_pinned else plan.precision)
+            row.insert(2, "float32" if unit.path in wide else plan.precision)
     title = (
         f"Errors in the {plan.metric}: a layer alone in half; the plan without its pin, "
         "predicted and measured"

@@ -28,7 +28,8 @@ def find_culprits(
 
     Returns:
         Units that raised, and the innermost units that took finite numbers and returned
-        others; if it began between units, those that handed something to there.
+        others; if it began between units, those in half precision that handed something
+        to there, or without any the one that took it, and casts it.
     """
     paths = {unit.path for unit in units}
     raising = (innermost(one.path, units) for one in trace.conflicts)
@@ -40,7 +41,10 @@ def find_culprits(
     if not found:
         takers = (_first_taker(*pair, paths) for pair in zip(wide, half, strict=True))
         taker = next(filter(None, takers), None)
-        found |= dict.fromkeys(_givers(taker, trace, units) if taker else ())
+        if taker is not None:
+            in_half = {call.path for call in trace.calls if call.is_half}
+            givers = [path for path in _givers(taker, trace, units) if path in in_half]
+            found |= dict.fromkeys(givers or [taker])
     return tuple(path for path in found if not _holds_another(path, found))
 
 

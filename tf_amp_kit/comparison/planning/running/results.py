@@ -58,13 +58,13 @@ def errors_between(wide: Sequence[Results], half: Sequence[Results]) -> Errors:
         for key in keys
     ]
     losses = [(one.loss, other.loss) for one, other in zip(wide, half, strict=True)]
-    flat = [(_flat(one), _flat(other)) for one, other in zip(wide, half, strict=True)]
-    has_gradients = all(other.gradients for other in half)
+    pairs = [pair for pair in zip(wide, half, strict=True) if all(one.gradients for one in pair)]
+    flat = [(_flat(one), _flat(other)) for one, other in pairs]
     return Errors(
         output=math.hypot(*outputs),
         loss=_loss_error(losses),
-        gradient=_relative(*zip(*flat, strict=True)) if has_gradients else None,
-        gradient_cosine=_cosine(flat) if has_gradients else None,
+        gradient=_relative(*zip(*flat, strict=True)) if flat else None,
+        gradient_cosine=_cosine(flat) if flat else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,13 +46,18 @@ class Run:
         }
         gradients = {path: symbolic[key] for path, key in step.gradients.items() if key is not None}
         loss = [] if step.loss is None else [symbolic[step.loss]]
-        #: The loss scale of the last run at a fitting one.
-        self.fitting_scale = 1.0
+        #: The smallest loss scale that a batch took to fit.
+        self.fitting_scale = math.inf
         self._names = list(outputs), list(gradients)
         self._has_loss = bool(loss)
         self._compute = StepRunner(step).function(
             [*outputs.values(), *gradients.values(), *loss, seen]
         )
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether it looks at units one by one."""
+        return self._watch.is_looking
 
     def on(self, batch: Batch, scale: float = 1.0) -> Results:
         """Runs a batch, and takes the loss scale out of what it gives."""
@@ -71,13 +77,12 @@ class Run:
     def at_fitting_scale(self, batch: Batch, scale: float) -> Results:
         """Runs a batch at a loss scale, or at the largest below it that leaves all finite."""
         results = self.on(batch, scale)
-        self.fitting_scale = scale
         while scale > 1 and results.gradients and not results.is_finite:
             if any(np.isnan(one).any() for one in results.outputs.values()):
                 break  # no scale of the loss changes the forward pass
             scale /= 2
-            self.fitting_scale = scale
             results = self.on(batch, scale)
+        self.fitting_scale = min(self.fitting_scale, scale)
         return results
 
 

@@ -92,6 +92,9 @@ def _enough(batches: Iterable[Batch]) -> Iterator[Batch]:
 
 def _named_parts(batch: Any) -> list[str]:
     """Names what a batch, or its description, holds: `x`, `y/0`, `sample_weight`."""
-    parts = zip(Batch._fields, batch, strict=True)
-    held = {name: part for name, part in parts if part is not None}
-    return ["/".join(map(str, path)) for path, _ in keras.tree.flatten_with_path(held)]
+    return [
+        "/".join(map(str, (name, *path)))
+        for name, part in zip(Batch._fields, batch, strict=True)
+        if part is not None
+        for path, _ in keras.tree.flatten_with_path(part)
+    ]

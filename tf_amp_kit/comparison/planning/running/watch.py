@@ -60,6 +60,11 @@ class Watch:
         self._paths: list[str] = []
         self._seen: list[Any] = []
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether there is anything to look at."""
+        return self._units is None or bool(self._units)
+
     def on_outputs(self, call: OpenCall) -> Any:
         """Adds what is to be seen of a call to the graph."""
         if is_unit_call(call, self._units):
