@@ -1,6 +1,5 @@
 """Plans that are made by running small models, from the first comparison to the last check."""
 
-import contextlib
 import random
 
 import keras
@@ -53,8 +52,6 @@ class BigSquares(Residual):
 @pytest.fixture(autouse=True)
 def _seeded():
     keras.utils.set_random_seed(1)
-    yield
-    keras.utils.clear_session()
 
 
 def mlp(*middle, width=6, outputs=2):
@@ -146,6 +143,11 @@ def fingerprint(model):
     )
 
 
+def _loss_of(model, part):
+    outputs = np.asarray(ops.cast(model(X[part], training=False), "float32"), np.float64)
+    return np.square(outputs - Y[part]).mean()
+
+
 class TestCleanModels:
     def test_a_clean_model_gets_an_empty_plan_in_one_comparison(self):
         plan = plan_of(mlp(layers.ReLU()), X, Y, precision="fp16")
@@ -165,9 +167,14 @@ class TestCleanModels:
     def test_the_loss_and_the_gradients_are_compared_where_there_is_a_loss(self):
         model = mlp(layers.ReLU())
 
-        plan = plan_of(model, X, Y, precision="bf16")
+        plan = plan_of(model, X, Y, precision="bf16", validation=(X[64:], Y[64:]))
 
-        assert 0 < plan.half.loss < 0.1
+        wide, half = (
+            [_loss_of(net, part) for part in (slice(32), slice(32, 64))]
+            for net in (model, amp.convert_model(model, "bf16"))
+        )
+        change = sum(abs(one - other) for one, other in zip(wide, half, strict=True)) / sum(wide)
+        assert plan.half.loss == pytest.approx(change, rel=1e-2)
         assert 0.99 < plan.half.gradient_cosine <= 1
         assert 0 < plan.half.gradient < 0.1
 
@@ -448,7 +455,8 @@ class TestNothingIsLeftBehind:
 
         assert fingerprint(model) == before
 
-    @pytest.mark.parametrize("after", [1, 20, 60, 200])
+    # Ten calls are all: of three comparisons, the probes with a shadow, and the search.
+    @pytest.mark.parametrize("after", [0, 1, 2, 3, 4, 9])
     def test_a_model_is_bit_identical_after_an_interruption(self, after, monkeypatch):
         with amp.amp_scope("fp16"):
             model = fragile()
@@ -463,7 +471,7 @@ class TestNothingIsLeftBehind:
 
         with monkeypatch.context() as patching:
             patching.setattr(Exp, "call", call)
-            with contextlib.suppress(KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt):
                 plan_of(model, X, Y)
 
         assert fingerprint(model) == before
@@ -473,7 +481,8 @@ class TestApplying:
     def test_a_plan_saved_loaded_and_applied_to_a_fresh_copy_gives_the_same_numbers(
         self, tmp_path, fragile_plan
     ):
-        fragile_plan.save(tmp_path / "plan.json")
+        file = tmp_path / "plan.json"
+        fragile_plan.save(file)
         weights = fragile().get_weights()
 
         results = []
