@@ -29,6 +29,7 @@ def effects_of(
     """Effects of the units that have errors, in that order, and of some that have none."""
     around = parents or {}
     paths = [*errors, *without_errors]
+    lengths = [len(one) for one in errors.values()]
     return Effects(
         units=tuple(Unit(path, "Dense", around.get(path)) for path in paths),
         errors={path: np.array(one, np.float64) for path, one in errors.items()},
@@ -36,6 +37,6 @@ def effects_of(
         nonfinite=frozenset(nonfinite),
         largest=largest or {},
         limit=LIMIT,
-        is_sum=is_sum,
+        batch_sizes=lengths[:1] if is_sum else (),
         raising=frozenset(raising),
     )

@@ -230,8 +230,8 @@ class Draft:
             )
         if self._num_added:
             yield (
-                f"The last {self._num_added} of the pins were added for the held-out batches, whose "
-                "error is no longer that of unseen data."
+                f"The last {self._num_added} of the pins were added because of the held-out "
+                "batches, whose error is no longer that of unseen data."
             )
         if not planner.held_out:
             yield "There was no second batch to check the plan on."

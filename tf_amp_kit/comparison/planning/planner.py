@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from tf_amp_kit.comparison.planning.effects import Effects
+from tf_amp_kit.comparison.planning.pin_limits import PinLimits
 from tf_amp_kit.comparison.planning.probing.sampling import Probing
 from tf_amp_kit.comparison.planning.ranking import rank_units
 from tf_amp_kit.comparison.planning.record.parts import BatchDifference, Errors
@@ -22,10 +23,10 @@ from tf_amp_kit.comparison.planning.running.results import (
 from tf_amp_kit.comparison.planning.running.runs import Run, Runs
 from tf_amp_kit.comparison.planning.running.samples import nudged
 from tf_amp_kit.comparison.planning.search import Outcome, Search
-from tf_amp_kit.comparison.planning.units import Unit, find_units, innermost, topmost
+from tf_amp_kit.comparison.planning.units import Unit, find_units, innermost
 from tf_amp_kit.data import Batch
 from tf_amp_kit.errors import InputsError, ModelError
-from tf_amp_kit.precision.pinning.effects import Harm, find_conflicts
+from tf_amp_kit.precision.pinning.effects import find_conflicts
 from tf_amp_kit.precision.pinning.registry import pinned_paths
 from tf_amp_kit.tracing.records import Conflict
 from tf_amp_kit.tracing.step_phases import GRADIENTS, LOSS, OUTPUTS
@@ -88,10 +89,6 @@ class Planner:
     loss_scale: float
     #: Why there is no loss to compare, though there is one.
     loss_problem: str = ""
-    #: Units that cannot be pinned, with the reason.
-    refused: dict[str, str] = field(default_factory=dict)
-    # What has to be pinned instead of a unit.
-    _lifts: dict[str, str] = field(default_factory=dict)
     _latest: dict[frozenset[str], Run] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -154,6 +151,11 @@ class Planner:
         return found
 
     @property
+    def refused(self) -> dict[str, str]:
+        """Units that cannot be pinned, with the reason."""
+        return self._limits.refused
+
+    @property
     def pinned_before(self) -> tuple[str, ...]:
         """The layers that were pinned before the plan."""
         return pinned_paths(self.runs.paths)
@@ -184,6 +186,7 @@ class Planner:
             half_run, wide_run = self._both()
         self.units: tuple[Unit, ...] = find_units(half_run.step, self.runs.paths)
         self._paths = {unit.path for unit in self.units}
+        self._limits = PinLimits(self.units)
         return half_run, wide_run
 
     def _both(self) -> tuple[Run, Run]:
@@ -232,13 +235,13 @@ class Planner:
     def _outcome(self, wanted: Sequence[str]) -> Outcome:
         """Runs the model with some pins, or with what they have to be replaced by."""
         while True:
-            pins = self._lifted(wanted)
+            pins = self._limits.lifted(wanted)
             run = self.runs.with_pins(pins, _UNTIL[self.metric], ())
             harms = list(find_conflicts(self._half_run.step.trace, run.step.trace, pins))
             if not harms:
                 self._remember(pins, run)
                 return self._judged(pins, run)
-            self._learn(harms)
+            self._limits.learn(harms)
 
     def _remember(self, pins: Collection[str], run: Run) -> None:
         """Keeps the latest runs: one of them is the plan's in the end."""
@@ -255,24 +258,6 @@ class Planner:
             watching = self.runs.with_pins(pins, _UNTIL[self.metric], self._paths)
             return self._judged(pins, watching)
         return Outcome(pins, error, culprits)
-
-    def _lifted(self, pins: Sequence[str]) -> tuple[str, ...]:
-        lifted = []
-        for path in pins:
-            while path in self._lifts:
-                path = self._lifts[path]
-            if path not in self.refused:
-                lifted.append(path)
-        return topmost(lifted)
-
-    def _learn(self, harms: Sequence[Harm]) -> None:
-        """Remembers what cannot be pinned by itself, or at all."""
-        for harm in harms:
-            around = innermost(harm.around, self.units)
-            if around is None or harm.path in self._lifted([around.path]):
-                self.refused[harm.path] = harm.reason
-            else:
-                self._lifts[harm.path] = around.path
 
     def _results(self, run: Run, batches: Sequence[Batch]) -> list[Results]:
         return self._thinned(run.at_fitting_scale(batch, self.loss_scale) for batch in batches)
