@@ -44,14 +44,14 @@ def test_samples_that_cancel_in_a_loss_still_count_as_if_their_signs_were_random
     assert effects_of({"a": [3, -4]}, is_sum=True).score("a") == 5
 
 
-@pytest.mark.parametrize(
-    ("largest", "reason"), [(8188.0, "error"), (8188.5, "range"), (0.0, "error")]
-)
 def test_the_losses_of_batches_add_up_by_size():
     effects = replace(effects_of({"a": [1, 2, -3, -4]}), batch_sizes=(2, 2))
     assert effects.score("a") == 3 + 7
 
 
+@pytest.mark.parametrize(
+    ("largest", "reason"), [(8188.0, "error"), (8188.5, "range"), (0.0, "error")]
+)
 def test_numbers_within_a_factor_of_8_of_the_largest_one_are_a_reason(largest, reason):
     # The largest float16 is 65504 = 8 * 8188.
     assert effects_of({"a": [1]}, largest={"a": largest}).reason("a") == reason

@@ -148,7 +148,9 @@ def test_a_gradient_of_zero_has_no_cosine():
 
 def test_a_batch_that_lost_its_gradients_leaves_them_out():
     full, none = results_of(y=[1], gradients={"a": [1]}), results_of(y=[1])
-    assert errors_between([full, full], [full, none]).gradient is None
+    twice = results_of(y=[1], gradients={"a": [2]})
+    assert errors_between([full, full], [twice, none]).gradient == 1
+    assert errors_between([full, full], [none, none]).gradient is None
 
 
 def test_two_batches_differ_by_loss_and_gradient():
