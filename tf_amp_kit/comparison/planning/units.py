@@ -67,15 +67,15 @@ def topmost(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def paths_above(path: str) -> tuple[str, ...]:
-    """Returns the paths that a path hangs below, the model's own aside.
+    """Returns the paths that a path hangs below, the model's own last.
 
     Example:
 
     >>> paths_above("block/attention/query")
-    ('block/attention', 'block')
+    ('block/attention', 'block', '')
     """
     above = []
-    while "/" in path:
+    while path:
         path = path.rpartition("/")[0]
         above.append(path)
     return tuple(above)
