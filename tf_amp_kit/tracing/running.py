@@ -12,7 +12,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.data import Batch
 from tf_amp_kit.tracing.step_trace import StepTrace
 
-__all__ = ["StepRunner", "run_plainly", "values_restored"]
+__all__ = ["StepRunner", "after_everything", "run_plainly", "values_restored"]
 
 
 class StepRunner:
@@ -72,6 +72,14 @@ class StepRunner:
         kwargs = {name: value for name, value in given.items() if value is not None}
         scale = tf.constant(loss_scale, tf.float32)
         return tf.nest.flatten(((x, scale), kwargs), expand_composites=True)  # type: ignore[no-any-return]
+
+
+def after_everything(step: StepTrace) -> Any:
+    """Makes a tensor that is there when all results of a step are: without keeping these."""
+    symbolic = step.reader.symbolic
+    results = [symbolic[key] for key in step.trace.outputs.values()]
+    with step.reader.graph.as_default(), tf.control_dependencies(results):
+        return tf.identity(results[0])
 
 
 def run_plainly(compute: Callable[..., list[Any]], values: Sequence[Any]) -> list[Any]:

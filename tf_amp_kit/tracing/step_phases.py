@@ -116,6 +116,7 @@ class Step:
         self._loss_fn: Any = loss if is_plain_function(loss) else None
         self._observers = observers
         self._until = until
+        self._is_training = training
         self._training = {"training": training} if accepts_training(model) else {}
         self._with_metrics = with_metrics
         self._in_float32 = in_float32
@@ -218,7 +219,7 @@ class Step:
         metrics = keyed_numbers(self._metrics or {}, reader)
         outputs |= {join(METRICS_PATH, name): key for name, key in metrics.items()}
         trace = ModelTrace(
-            training=True,
+            training=self._is_training,
             is_eager=False,
             layers=layer_facts(paths),
             calls=layer_calls(recorder, reader),

@@ -8,7 +8,7 @@ from typing import Final
 
 from tf_amp_kit.comparison.planning.effects import RANGE_HEADROOM, Effects
 from tf_amp_kit.comparison.planning.planner import Planner
-from tf_amp_kit.comparison.planning.record.parts import CurvePoint, Errors, UnitEffect
+from tf_amp_kit.comparison.planning.record.parts import CurvePoint, UnitEffect
 from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
 from tf_amp_kit.comparison.planning.running.samples import num_samples
 from tf_amp_kit.comparison.planning.search import Outcome, Search
@@ -65,7 +65,8 @@ class Draft:
             self._announce(len(search.prefix(search.predicted_length())))
         self._take(search.find())
         for _ in range(_NUM_EXTENSIONS):
-            if self._is_met or self._error(self._planned.errors) > self._tolerance:
+            error = self._planned.errors.in_metric(planner.metric)
+            if self._is_met or error > self._tolerance:
                 break
             more = search.extend(self._pins, self._planned.held_out_culprits)
             if more is None:
@@ -102,12 +103,8 @@ class Draft:
 
     @property
     def _is_met(self) -> bool:
-        errors = [self._planned.errors, self._planned.held_out]
-        return all(self._error(one) <= self._tolerance for one in errors if one is not None)
-
-    def _error(self, errors: Errors) -> float:
-        error = getattr(errors, self._planner.metric)
-        return math.inf if error is None else float(error)
+        metric, errors = self._planner.metric, [self._planned.errors, self._planned.held_out]
+        return all(one.in_metric(metric) <= self._tolerance for one in errors if one is not None)
 
     def _take(self, outcome: Outcome) -> None:
         self._pins = outcome.pins

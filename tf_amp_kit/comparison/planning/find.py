@@ -52,7 +52,7 @@ def plan_precision(
     time_steps: bool = True,
     verbose: int = 1,
 ) -> PrecisionPlan:
-    """Finds the fewest layers that have to stay in float32 for a model to keep its results.
+    """Finds which layers have to stay in float32 for a model to keep its results.
 
     Use it on a trained model before half precision goes into production, where pinning
     by rule is too much or not enough. It says first what all of the model in half
@@ -90,7 +90,8 @@ def plan_precision(
     within a batch, which the scores take for independent; what has no gradient, such as
     an argmax; layers in the body of a loop, which are pinned as the layer that has it;
     what the model's own code computes in half precision outside of layers, which no pin
-    reaches.
+    reaches; for gradients, where a ReLU or a maximum jumps, and errors of weights that
+    several layers share.
 
     A model that computes in the wanted format is looked at as it is, pins included. Of
     another model a copy is made, as by `convert_model`. Weights, statistics, policies,
@@ -99,8 +100,9 @@ def plan_precision(
     Args:
         model: A Keras model, trained. It need not be compiled for the metric `"output"`.
         data: `(x, y[, sample_weight])` as arrays or tensors, a dataset or a Keras
-            `PyDataset`, or `x` alone. At least 64 samples are searched on, and as many
-            more held out, if there are so many.
+            `PyDataset`, or `x` alone. The first 64 samples, or as many whole batches as
+            hold so many, are searched on, and as many more are held out: they should
+            be mixed.
         y: The targets, if `data` is `x`.
         loss: What `compile` takes as `loss`; None for the compiled one. A plain function
             is called as a loop of your own would, `loss(y, y_pred)`.
@@ -132,7 +134,7 @@ def plan_precision(
         ModelError: If it is not a Keras 3 model, if it has not what the metric compares,
             if it stores variables in half precision, or if nothing in it can be half.
         InputsError: If the data cannot be read, do not fit the model, or make NaN or Inf
-            in float32 already.
+            in float32 already, or if a count is no whole number.
         PrecisionError: If the precision is unknown or no half format, if the metric is
             unknown, or if the tolerance is no positive number.
         TracingError: If the model's Python code needs values.
@@ -185,7 +187,7 @@ def plan_precision(
 
 def _has_loss(model: Any, data: Any, loss: Any, metric: str) -> bool:
     _, y, _ = batch_specs(data)
-    has_loss = loss is not None or (model.compiled and y is not None)
+    has_loss = y is not None and (loss is not None or model.compiled)
     if not has_loss and metric != "output":
         raise ModelError(
             f"The metric {metric!r} needs a loss. Expected `loss=` or a compiled model, and data "

@@ -251,8 +251,7 @@ class Planner:
 
     def _judged(self, pins: tuple[str, ...], run: Run) -> Outcome:
         errors, culprits = self._against(self.wide, self._results(run, self.batches), run)
-        error = getattr(errors, self.metric)
-        error = math.inf if error is None else float(error)
+        error = errors.in_metric(self.metric)
         if math.isinf(error) and not run.is_watching:
             # Only now it is worth a trace that looks at each unit.
             watching = self.runs.with_pins(pins, _UNTIL[self.metric], self._paths)

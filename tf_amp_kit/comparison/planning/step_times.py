@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tf_amp_kit.comparison.planning.planner import Planner
 from tf_amp_kit.comparison.timing import StepTimes, time_interleaved
-from tf_amp_kit.tracing.running import StepRunner
+from tf_amp_kit.tracing.running import StepRunner, after_everything
 from tf_amp_kit.tracing.step_graph import trace_step
 from tf_amp_kit.tracing.step_phases import GRADIENTS, OUTPUTS
 
@@ -53,17 +53,11 @@ def _step(planner: Planner, in_float32: Any) -> Callable[[], object]:
         in_float32=in_float32,
         until=GRADIENTS if planner.has_loss else OUTPUTS,
     )
-    symbolic = step.reader.symbolic
-    keys = [*step.gradients.values()] if planner.has_loss else [*step.model_outputs.values()]
-    keys = [*keys, step.loss]
-    compute = StepRunner(step).function(
-        [symbolic[key] for key in keys if key is not None], is_optimized=True
-    )
+    compute = StepRunner(step).function([after_everything(step)], is_optimized=True)
     batch = planner.batches[0]
 
     def run() -> None:
         # A result that is read has been computed.
-        for value in compute(batch, planner.loss_scale):
-            value.numpy()
+        compute(batch, planner.loss_scale)[0].numpy()
 
     return run

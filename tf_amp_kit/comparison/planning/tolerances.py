@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any, Final
 
-from tf_amp_kit.comparison.planning.record.parts import BatchDifference
+from tf_amp_kit.comparison.planning.record.parts import METRICS, BatchDifference
 from tf_amp_kit.errors import PrecisionError
 from tf_amp_kit.formats import format_of
 
-__all__ = ["METRICS", "checked_metric", "checked_tolerance", "default_tolerance", "rounding_error"]
-
-METRICS: Final = ("output", "loss", "gradient")
+__all__ = ["checked_metric", "checked_tolerance", "default_tolerance", "rounding_error"]
 
 #: Twice the largest output error that was measured on a CNN, a transformer, an LSTM, a
 #: U-Net and MobileNetV2 with every layer in half precision.

@@ -39,10 +39,9 @@ from tf_amp_kit.inspection.readings import checked_loss_scale
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths, variable_paths
-from tf_amp_kit.tracing.running import StepRunner
+from tf_amp_kit.tracing.running import StepRunner, after_everything
 from tf_amp_kit.tracing.step_graph import build_by_step, trace_step
 from tf_amp_kit.tracing.step_phases import Observers
-from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["Measurement", "measure_numerics"]
 
@@ -157,7 +156,7 @@ class Measurement:
         self._step = step
         self._input_names = [name for name in step.input_names if name.startswith("@input")]
         self._runner = StepRunner(step)
-        self._compute = self._runner.function([_after_everything(step)])
+        self._compute = self._runner.function([after_everything(step)])
 
     def run(self, data: Any, batch_size: int | None, count: int) -> NumericsReport:
         """Measures some batches."""
@@ -242,14 +241,6 @@ def _weight_dtypes(paths: LayerPaths) -> dict[int, str]:
         for _, layer in paths
         for one in layer.variables
     }
-
-
-def _after_everything(step: StepTrace) -> Any:
-    """Makes a tensor that is there when all results are: without keeping these."""
-    symbolic = step.reader.symbolic
-    results = [symbolic[key] for key in step.trace.outputs.values()]
-    with step.reader.graph.as_default(), tf.control_dependencies(results):
-        return tf.identity(results[0])
 
 
 def _length(batch: Batch) -> int:

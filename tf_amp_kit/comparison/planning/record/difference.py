@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tf_amp_kit.comparison.planning.record.parts import NumberRecord
+from tf_amp_kit.comparison.planning.record.parts import METRICS, NumberRecord
 from tf_amp_kit.comparison.planning.record.words import number
 from tf_amp_kit.tables import render_table, some, wrapped
 
@@ -22,7 +22,7 @@ _FACTOR: Final = 2.0
 _NUM_SHOWN: Final = 10
 _SETTINGS: Final = ("model_name", "precision", "metric", "tolerance")
 _ERRORS: Final = ("half", "planned", "half_held_out", "planned_held_out")
-_METRICS: Final = ("output", "loss", "gradient", "gradient_cosine")
+_FIGURES: Final = (*METRICS, "gradient_cosine")
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ def _changes(first: PrecisionPlan, second: PrecisionPlan) -> Iterator[Change]:
     pairs = [(name, getattr(first, name), getattr(second, name)) for name in _SETTINGS]
     for name in _ERRORS:
         one, other = getattr(first, name), getattr(second, name)
-        for metric in _METRICS:
+        for metric in _FIGURES:
             # Errors that were not measured at all are None, and so are all of their metrics.
             values = getattr(one, metric, None), getattr(other, metric, None)
             pairs.append((f"{name}.{metric}", *values))

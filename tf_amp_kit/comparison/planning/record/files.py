@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
 
-from tf_amp_kit.comparison.planning.record.parts import UnitEffect, without_numpy
+from tf_amp_kit.comparison.planning.record.parts import METRICS, UnitEffect, without_numpy
 from tf_amp_kit.errors import PlanError
 from tf_amp_kit.formats import HALF_PRECISIONS
 from tf_amp_kit.precision.pinning.pins import PLAN_FORMAT, Pin, Pins
@@ -23,7 +23,6 @@ __all__ = ["read_fields", "write_plan"]
 
 # Strict JSON has no numbers for these.
 _WORDS: Final = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
-_METRICS: Final = ("output", "loss", "gradient")
 
 
 def write_plan(plan: PrecisionPlan, path: str | os.PathLike[str]) -> None:
@@ -96,7 +95,7 @@ def _plan_fields(kind: type[PrecisionPlan], content: Any) -> dict[str, Any]:
     }
     found["units"] = _read(units, tuple[UnitEffect, ...], "units")
     found["pins"] = _pins(found["model_name"], content)
-    if found["metric"] not in _METRICS or found["precision"] not in HALF_PRECISIONS:
+    if found["metric"] not in METRICS or found["precision"] not in HALF_PRECISIONS:
         raise ValueError(f"metric {found['metric']!r}, precision {found['precision']!r}")
     for errors in (found["half"], found["planned"], found["planned_held_out"]):
         if errors is not None and getattr(errors, found["metric"]) is None:

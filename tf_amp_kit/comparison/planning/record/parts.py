@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 __all__ = [
+    "METRICS",
     "BatchDifference",
     "CurvePoint",
     "Errors",
@@ -17,6 +18,10 @@ __all__ = [
     "UnitEffect",
     "without_numpy",
 ]
+
+
+#: What an error may be of.
+METRICS: Final = ("output", "loss", "gradient")
 
 
 class NumberRecord:
@@ -113,6 +118,11 @@ class Errors(NumberRecord):
     loss: float | None = None
     gradient: float | None = None
     gradient_cosine: float | None = None
+
+    def in_metric(self, metric: str) -> float:
+        """Returns the error in one of `METRICS`; infinite if it was not measured."""
+        error: float | None = getattr(self, metric)
+        return math.inf if error is None else error
 
 
 @dataclass(frozen=True, eq=False)

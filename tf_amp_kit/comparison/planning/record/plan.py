@@ -123,13 +123,13 @@ class PrecisionPlan:
     @property
     def error(self) -> float:
         """The error with the pins, in the plan's metric, on the batches of the search."""
-        return _in_metric(self.planned, self.metric)
+        return self.planned.in_metric(self.metric)
 
     @property
     def held_out_error(self) -> float | None:
         """The same on the held-out batches; None if there were none."""
         held_out = self.planned_held_out
-        return None if held_out is None else _in_metric(held_out, self.metric)
+        return None if held_out is None else held_out.in_metric(self.metric)
 
     @property
     def meets_tolerance(self) -> bool:
@@ -247,8 +247,3 @@ class PrecisionPlan:
     def to_json(self) -> str:
         """Returns the record as JSON text."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
-
-
-def _in_metric(errors: Errors, metric: str) -> float:
-    error: float = getattr(errors, metric)
-    return error
