@@ -566,7 +566,8 @@ def test_nothing_is_kept_of_a_measurement() -> None:
     before = count_live("FuncGraph", "Probes", "StatisticsCounter", "StepTrace")
     for _ in range(20):
         measure(model, X)
-    assert count_live(*before) == before
+    # Graphs of tests that ran before may go meanwhile.
+    assert all(count <= before[name] for name, count in count_live(*before).items())
 
 
 def test_probes_are_gone_with_their_measurement() -> None:
