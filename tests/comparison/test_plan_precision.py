@@ -208,6 +208,17 @@ class TestPlantedLayers:
         assert fragile_plan.half.output == np.inf
         assert fragile_plan.planned.output < ROUGH
 
+    def test_layers_that_overflow_on_other_batches_alone_are_found_one_after_the_other(self):
+        # On the batches of the search both are exact, and last in the order.
+        fragile = [Exp(name="exp"), layers.Rescaling(2.0**-17, name="small")]
+        model = keras.Sequential([keras.Input((6,)), *fragile, layers.Dense(3), layers.Dense(2)])
+        zeros, twelves = np.zeros((64, 6), "float32"), np.full((64, 6), 12, "float32")
+
+        plan = plan_of(model, zeros, validation=twelves, precision="fp16", tolerance=ROUGH)
+
+        assert set(plan.pins.paths) == {"exp", "small"}
+        assert plan.planned_held_out.output < ROUGH
+
     def test_the_reason_of_what_makes_infinities_is_told(self, fragile_plan):
         reasons = {unit.path: unit.reason for unit in fragile_plan.units}
         assert reasons["exp"] == "non-finite"

@@ -37,7 +37,6 @@ __all__ = ["Comparison", "Planner"]
 #: How far a metric makes a step go.
 _UNTIL: Final = {"output": OUTPUTS, "loss": LOSS, "gradient": GRADIENTS}
 
-
 # Of how many batches gradients are kept, each as large as the weights.
 _NUM_GRADIENTS: Final = 2
 
@@ -99,12 +98,17 @@ class Planner:
 
     def compare_half(self) -> Comparison:
         """Compares all in half precision with float32."""
-        return self._compared(self._half_run)
+        return self._all_half
+
+    @cached_property
+    def _all_half(self) -> Comparison:
+        return self._compared((), self._half_run)
 
     def compare(self, pinned: Collection[str]) -> Comparison:
         """Compares a choice of pins with float32."""
         known = self._latest.get(frozenset(pinned)) if self._until == _UNTIL[self.metric] else None
-        return self._compared(known or self.runs.with_pins(pinned, self._until, self._paths))
+        run = known or self.runs.with_pins(pinned, self._until, self._paths)
+        return self._compared(pinned, run)
 
     def between_batches(self) -> BatchDifference | None:
         """Compares two batches in float32."""
@@ -132,12 +136,13 @@ class Planner:
 
     def search(self, effects: Effects, target: float, max_validations: int | None) -> Search:
         """Prepares a search for the pins."""
+        errors, culprits, *_ = self._all_half
         return Search(
             order=rank_units(effects),
             predict=effects.predict,
             run=self._outcome,
             target=target,
-            first=self._judged((), self._half_run),
+            first=Outcome((), errors.in_metric(self.metric), culprits),
             max_validations=max_validations,
         )
 
@@ -225,12 +230,11 @@ class Planner:
                 "tells where it begins."
             )
 
-    def _compared(self, run: Run) -> Comparison:
-        found = Comparison(*self._against(self.wide, self._results(run, self.batches), run))
-        others = self._results(run, self.held_out)
-        if not others:
-            return found
-        return Comparison(*found[:2], *self._against(self.wide_held_out, others, run))
+    def _compared(self, pinned: Collection[str], run: Run) -> Comparison:
+        found = self._against(self.wide, self.batches, pinned, run)
+        if not self.held_out:
+            return Comparison(*found)
+        return Comparison(*found, *self._against(self.wide_held_out, self.held_out, pinned, run))
 
     def _outcome(self, wanted: Sequence[str]) -> Outcome:
         """Runs the model with some pins, or with what they have to be replaced by."""
@@ -240,7 +244,8 @@ class Planner:
             harms = list(find_conflicts(self._half_run.step.trace, run.step.trace, pins))
             if not harms:
                 self._remember(pins, run)
-                return self._judged(pins, run)
+                errors, culprits = self._against(self.wide, self.batches, pins, run)
+                return Outcome(pins, errors.in_metric(self.metric), culprits)
             self._limits.learn(harms)
 
     def _remember(self, pins: Collection[str], run: Run) -> None:
@@ -248,15 +253,6 @@ class Planner:
         self._latest[frozenset(pins)] = run
         if len(self._latest) > _NUM_KEPT:
             del self._latest[next(iter(self._latest))]
-
-    def _judged(self, pins: tuple[str, ...], run: Run) -> Outcome:
-        errors, culprits = self._against(self.wide, self._results(run, self.batches), run)
-        error = errors.in_metric(self.metric)
-        if math.isinf(error) and not run.is_watching:
-            # Only now it is worth a trace that looks at each unit.
-            watching = self.runs.with_pins(pins, _UNTIL[self.metric], self._paths)
-            return self._judged(pins, watching)
-        return Outcome(pins, error, culprits)
 
     def _results(self, run: Run, batches: Sequence[Batch]) -> list[Results]:
         return self._thinned(run.at_fitting_scale(batch, self.loss_scale) for batch in batches)
@@ -270,10 +266,16 @@ class Planner:
         ]
 
     def _against(
-        self, wide: Sequence[Results], results: Sequence[Results], run: Run
+        self, wide: Sequence[Results], batches: Sequence[Batch], pinned: Collection[str], run: Run
     ) -> tuple[Errors, tuple[str, ...]]:
-        culprits = find_culprits(wide, results, run.step.trace, self.units)
-        return self._errors(wide, results, run), culprits
+        """Compares batches with float32, and tells where NaN or Inf begins."""
+        results = self._results(run, batches)
+        errors = self._errors(wide, results, run)
+        if math.isinf(errors.in_metric(self.metric)) and not run.is_watching:
+            # Only now it is worth a trace that looks at each unit.
+            watching = self.runs.with_pins(pinned, _UNTIL[self.metric], self._paths)
+            return self._against(wide, batches, pinned, watching)
+        return errors, find_culprits(wide, results, run.step.trace, self.units)
 
     def _errors(self, wide: Sequence[Results], results: Sequence[Results], run: Run) -> Errors:
         if not run.step.trace.conflicts:
