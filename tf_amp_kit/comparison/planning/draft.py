@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from tf_amp_kit.comparison.planning.effects import RANGE_HEADROOM, Effects
+from tf_amp_kit.comparison.planning.effects import RANGE_HEADROOM, Effects, is_near_limit
 from tf_amp_kit.comparison.planning.planner import Planner
 from tf_amp_kit.comparison.planning.record.parts import CurvePoint, UnitEffect
 from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
@@ -163,9 +163,9 @@ class Draft:
 
     def _near_the_limit(self) -> list[str]:
         """Returns the units whose numbers are about to overflow."""
-        limit = format_of(self._planner.half).largest / RANGE_HEADROOM
-        largest = self._planner.largest
-        return [one.path for one in self._planner.units if largest.get(one.path, 0.0) > limit]
+        limit, largest = format_of(self._planner.half).largest, self._planner.largest
+        paths = (one.path for one in self._planner.units)
+        return [path for path in paths if is_near_limit(largest.get(path, 0.0), limit)]
 
     def _is_all_pinned(self) -> bool:
         return self._effects is not None and not self._effects.half_with(self._pins)

@@ -14,12 +14,17 @@ from numpy.typing import NDArray
 from tf_amp_kit.comparison.planning.units import Unit, paths_above
 from tf_amp_kit.tracing.paths import is_below
 
-__all__ = ["RANGE_HEADROOM", "Effects", "Samples"]
+__all__ = ["RANGE_HEADROOM", "Effects", "Samples", "is_near_limit"]
 
 #: Numbers within this factor of the format's largest one are about to overflow.
 RANGE_HEADROOM: Final = 8.0
 
 Samples = NDArray[np.float64]
+
+
+def is_near_limit(largest: float, limit: float) -> bool:
+    """Tells whether a magnitude is about to overflow a format with this largest number."""
+    return largest * RANGE_HEADROOM > limit
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Effects:
             return "raises"
         if path in self.nonfinite:
             return "non-finite"
-        near = self.largest.get(path, 0.0) * RANGE_HEADROOM > self.limit
+        near = is_near_limit(self.largest.get(path, 0.0), self.limit)
         return "range" if near else "error"
 
     def predict(self, pinned: Collection[str]) -> float:
