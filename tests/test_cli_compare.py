@@ -1,0 +1,335 @@
+"""`tf-amp-kit compare`: what it hands over, what it prints and saves, how it exits."""
+
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+
+import tf_amp_kit
+from tf_amp_kit import cli
+from tf_amp_kit.cli.imported import ImportedBuilder, ImportedData
+from tf_amp_kit.comparison.training.record.parts import (
+    PrecisionResult,
+    Recommendation,
+    Verdict,
+)
+from tf_amp_kit.comparison.training.record.report import ComparisonReport
+from tf_amp_kit.errors import PrecisionError
+
+NETWORK = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+def build():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="head")], name="net")
+    model.compile("sgd", "mse")
+    return model
+
+def fail():
+    raise KeyError("no such block")
+
+def points():
+    print("drawing points")
+    inputs = np.random.default_rng(0).normal(size=(64, 2)).astype("float32")
+    return inputs, inputs.sum(axis=1, keepdims=True)
+
+def train_and_validation():
+    return points(), tuple(part[:16] for part in points())
+
+def dataset_alone():
+    return tf.data.Dataset.from_tensor_slices(points()).batch(16), None
+
+def nothing():
+    return None
+"""
+
+NAMES = ["network_to_compare:build", "network_to_compare:points"]
+
+
+@pytest.fixture(autouse=True)
+def network(tmp_path, monkeypatch):
+    """Puts a module of builders and data, `network_to_compare`, into the current directory."""
+    tmp_path.joinpath("network_to_compare.py").write_text(NETWORK)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("network_to_compare", None)
+
+
+def report_of(*outcomes):
+    """A report with this verdict on each of the precisions beside float32."""
+    verdicts = [None, *(Verdict(outcome, (), 0.0) for outcome in outcomes)]
+    names = ["float32", "bfloat16", "float16"]
+    return ComparisonReport(
+        model_name="net",
+        machine="1 CPU",
+        batch_size=32,
+        num_steps=10,
+        seeds=(0,),
+        tolerance=0.01,
+        measure="loss",
+        results=tuple(
+            PrecisionResult(name, name, "O1", 0, verdict, ())
+            for name, verdict in zip(names, verdicts, strict=False)
+        ),
+        runs=(),
+        recommendation=Recommendation("float32", None, None, ()),
+        seconds=1.0,
+    )
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Puts a library in place that takes notes; `calls.report` is what it returns."""
+
+    class Calls(list):
+        report = report_of("equal", "equal")
+
+    calls = Calls()
+
+    def compare_precisions(build_fn, train_data, validation_data=None, **options):
+        print("comparing")
+        calls.append(((build_fn, train_data, validation_data), options))
+        return calls.report
+
+    path = "tf_amp_kit.comparison.training.compare.compare_precisions"
+    monkeypatch.setattr(path, compare_precisions)
+    return calls
+
+
+def compare(*arguments):
+    return cli.main(["compare", *(arguments or NAMES)])
+
+
+def options_of(calls, *options):
+    """What the library is called with."""
+    assert compare(*NAMES, *options) == 0
+    return calls[-1][1]
+
+
+SWITCHES = {"pin": True, "time_steps": True, "jit": True, "isolate": False}
+
+
+def test_without_options_the_library_has_its_own_defaults(calls):
+    assert options_of(calls) == SWITCHES
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--steps", "30"], {"steps": 30}),
+        (["--epochs", "2"], {"epochs": 2}),
+        (["--seeds", "3"], {"seeds": 3}),
+        (["--tolerance", "0.05"], {"tolerance": 0.05}),
+        (["--batch-size", "16"], {"batch_size": 16}),
+        (["--no-pins"], {"pin": False}),
+        (["--no-timing"], {"time_steps": False}),
+        (["--no-jit"], {"jit": False}),
+        (["--isolate"], {"isolate": True}),
+        (["--resume", "new/runs"], {"resume": "new/runs"}),
+        (["--precisions", "fp16"], {"precisions": ["fp16"]}),
+        (["--precisions", "fp32", "bf16:O2"], {"precisions": ["fp32", "bf16:O2"]}),
+        (["--precisions", "fp32,bf16:O2"], {"precisions": ["fp32", "bf16:O2"]}),
+        (["--precisions", "fp32, bf16 fp16"], {"precisions": ["fp32", "bf16", "fp16"]}),
+        (["--precisions", "bf16", "--precisions", "fp16"], {"precisions": ["bf16", "fp16"]}),
+    ],
+)
+def test_an_option_is_handed_over(options, expected, calls):
+    assert options_of(calls, *options) == {**SWITCHES, **expected}
+
+
+def test_a_plan_is_handed_over_by_its_file(tmp_path, calls):
+    tmp_path.joinpath("plan.json").touch()
+    assert options_of(calls, "--precisions", "fp32,plan.json")["precisions"] == [
+        "fp32",
+        "plan.json",
+    ]
+
+
+def test_the_builder_is_handed_over_uncalled_and_the_data_loaded(calls):
+    compare()
+    build_fn, (inputs, targets), validation = calls[0][0]
+    assert build_fn is sys.modules["network_to_compare"].build
+    assert (inputs.shape, targets.shape, validation) == ((64, 2), (64, 1), None)
+
+
+def test_validation_data_are_handed_over(calls):
+    compare(NAMES[0], "network_to_compare:train_and_validation")
+    _, train, validation = calls[0][0]
+    assert [len(train[0]), len(validation[0])] == [64, 16]
+
+
+def test_another_process_is_handed_names(calls):
+    compare(NAMES[0], "network_to_compare:train_and_validation", "--isolate")
+    build_fn, train, validation = pickle.loads(pickle.dumps(calls[0][0]))
+    assert (type(build_fn), type(train)) == (ImportedBuilder, ImportedData)
+    sys.modules.pop("network_to_compare")
+    sys.path.insert(0, os.getcwd())
+    try:
+        assert build_fn().name == "net"
+        assert [len(part()[0]) for part in (train, validation)] == [64, 16]
+    finally:
+        sys.path.remove(os.getcwd())
+
+
+@pytest.mark.parametrize("data", ["points", "dataset_alone"])
+def test_another_process_is_handed_no_validation_data_where_there_are_none(data, calls):
+    compare(NAMES[0], f"network_to_compare:{data}", "--isolate")
+    assert calls[0][0][2] is None
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "options", "code"),
+    [
+        (["equal", "equal"], [], 0),
+        (["better", "equal"], [], 0),
+        (["equal", "worse"], [], 1),
+        (["worse", "undecided"], [], 1),
+        (["undecided", "equal"], [], 0),
+        (["undecided", "equal"], ["--strict"], 1),
+        (["equal", "worse"], ["--strict"], 1),
+        (["better", "equal"], ["--strict"], 0),
+        ([], ["--strict"], 0),
+    ],
+)
+def test_the_exit_code_is_what_the_verdicts_come_to(outcomes, options, code, calls):
+    calls.report = report_of(*outcomes)
+    assert compare(*NAMES, *options) == code
+
+
+def test_the_report_is_printed_and_the_progress_kept_apart(calls, capsys):
+    compare()
+    printed = capsys.readouterr()
+    # What the user's own code prints stays where it printed it.
+    assert printed.out == f"drawing points\n{calls.report}\n"
+    assert printed.err == "comparing\n"
+
+
+def test_json_is_all_that_standard_output_holds(calls, capsys):
+    compare(*NAMES, "--json")
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == calls.report.to_dict()
+    assert printed.err == "drawing points\ncomparing\n"
+
+
+def test_a_report_is_saved(calls):
+    assert compare(*NAMES, "--save-to", "new/report.json") == 0
+    assert json.loads(Path("new/report.json").read_text()) == calls.report.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([NAMES[0]], "the following arguments are required: data"),
+        (
+            ["net.keras", NAMES[1]],
+            "argument builder: a file's model cannot be built anew with other seeds and in other "
+            "precisions: expected package.module:builder, not 'net.keras'",
+        ),
+        (["network_to_compare", NAMES[1]], "This is neither a file nor a builder."),
+        (["network_to_compare:absent", NAMES[1]], "The module 'network_to_compare' has no absent."),
+        ([NAMES[0], "network_to_compare:absent"], "has no absent."),
+        ([NAMES[0], "network_to_compare:nothing"], "The function returns no data."),
+        ([*NAMES, "--steps", "0"], "argument --steps: expected a whole number from 1 up, not '0'"),
+        ([*NAMES, "--epochs", "x"], "argument --epochs: expected a whole number from 1 up, not"),
+        (
+            [*NAMES, "--steps", "9", "--epochs", "1"],
+            "argument --epochs: not allowed with argument --steps",
+        ),
+        ([*NAMES, "--seeds", "0"], "argument --seeds: expected a whole number from 1 up, not '0'"),
+        ([*NAMES, "--tolerance", "x"], "argument --tolerance: invalid float value: 'x'"),
+        ([*NAMES, "--precisions"], "argument --precisions: expected at least one argument"),
+        ([*NAMES, "--precisions", ","], "argument --precisions: ',' names no precision"),
+        (
+            [*NAMES, "--precisions", "fp32,plan.json"],
+            "argument --precisions: there is no file 'plan.json'",
+        ),
+        ([*NAMES, "--figure", "a.txt"], "expected a .png, .pdf or .svg file, not 'a.txt'"),
+        ([*NAMES, "--save-to", "."], "argument --save-to: '.' cannot be written"),
+        (
+            [*NAMES, "--resume", "network_to_compare.py"],
+            "argument --resume: nothing can be written into 'network_to_compare.py'",
+        ),
+    ],
+)
+def test_bad_usage_is_one_line_and_returns_two(arguments, message, calls, capsys):
+    assert compare(*arguments) == 2
+    printed = capsys.readouterr()
+    assert (printed.out.replace("drawing points\n", ""), calls) == ("", [])
+    assert len(printed.err.splitlines()) == 1
+    assert message in printed.err
+
+
+def test_what_the_library_refuses_is_one_line_and_returns_two(monkeypatch, capsys):
+    def refuse(*sources, **options):
+        raise PrecisionError("Unknown precision. Received: 'fp8'.")
+
+    path = "tf_amp_kit.comparison.training.compare.compare_precisions"
+    monkeypatch.setattr(path, refuse)
+    assert compare(*NAMES, "--precisions", "fp8") == 2
+    expected = "tf-amp-kit: error: Unknown precision. Received: 'fp8'.\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.usefixtures("calls")
+def test_an_exception_of_the_users_own_keeps_its_traceback():
+    with pytest.raises(KeyError, match="no such block") as raised:
+        compare(NAMES[0], "network_to_compare:fail")
+    assert traceback.extract_tb(raised.value.__traceback__)[-1].name == "fail"
+
+
+@pytest.mark.usefixtures("calls")
+def test_without_matplotlib_nothing_is_begun(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert compare(*NAMES, "--figure", "a.png") == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert 'Install it: pip install "tf_amp_kit[plots]".' in printed.err
+
+
+TRAINING = ["--precisions", "--steps", "--epochs", "--seeds", "--tolerance", "--batch-size"]
+SWITCHED = ["--no-pins", "--no-timing", "--no-jit", "--isolate"]
+RESULTS = ["--resume", "--save-to", "--figure", "--strict", "--json"]
+
+
+def test_the_help_names_every_option_and_the_exit_codes(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert compare("--help") == 0
+    out = capsys.readouterr().out
+    listed = re.findall("^  (--[a-z-]+)", out, re.MULTILINE)
+    assert listed == [*TRAINING, *SWITCHED, *RESULTS]
+    assert (
+        "Exits 0 if no precision trains worse than float32, 1 if one does (with --strict also if "
+        "that is undecided), 2 if there are no builder and data to compare with. Ctrl-C ends the "
+        "training, shows and saves what the finished runs say, and exits 130;"
+    ) in " ".join(out.split())
+
+
+def run(folder, *options, interpreter=()):
+    return subprocess.run(
+        [sys.executable, *interpreter, "-m", "tf_amp_kit", *options],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder,
+        # The package that is tested, wherever the tests were started.
+        env={**os.environ, "PYTHONPATH": str(Path(tf_amp_kit.__file__).parents[1])},
+    )
+
+
+def test_help_imports_no_tensorflow(tmp_path):
+    done = run(tmp_path, "compare", "--help", interpreter=["-X", "importtime"])
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert (done.returncode, "tf_amp_kit.cli.compare" in imported) == (0, True)
+    assert imported.isdisjoint({"tensorflow", "keras", "numpy"})
+
+
+def test_the_command_is_listed(capsys):
+    assert cli.main(["--help"]) == 0
+    assert "compare   whether half precision trains as well as float32" in capsys.readouterr().out
