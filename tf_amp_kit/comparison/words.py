@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["counted", "listed", "number", "size"]
+__all__ = ["counted", "listed", "milliseconds", "number", "size"]
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -36,6 +36,17 @@ def counted(count: int, noun: str) -> str:
     """
     plural = f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Writes a duration in milliseconds, without their name.
+
+    Example:
+
+    >>> milliseconds(0.0012345), milliseconds(12.3456)
+    ('1.23', '12346')
+    """
+    return f"{1000 * seconds:.0f}" if seconds >= 1 else f"{1000 * seconds:.3g}"
 
 
 def size(num_bytes: int | None) -> str:

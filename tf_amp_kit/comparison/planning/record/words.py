@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tf_amp_kit.comparison.planning.record.parts import Errors, UnitEffect
 from tf_amp_kit.comparison.timing import Quartiles
-from tf_amp_kit.comparison.words import counted, number
+from tf_amp_kit.comparison.words import counted, milliseconds, number
 from tf_amp_kit.tables import render_table
 
 if TYPE_CHECKING:
@@ -154,10 +154,7 @@ def step_times(plan: PrecisionPlan) -> str:
 
 
 def _milliseconds(times: Quartiles) -> str:
-    low, median, high = (
-        f"{1000 * one:.0f}" if one >= 1 else f"{1000 * one:.3g}"
-        for one in (times.low, times.median, times.high)
-    )
+    low, median, high = map(milliseconds, (times.low, times.median, times.high))
     return f"{median} ({low} to {high})"
 
 
