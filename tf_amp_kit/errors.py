@@ -99,7 +99,13 @@ class PlanError(AmpError, ValueError):
 
 
 class ReportError(AmpError, ValueError):
-    """A file that holds no comparison of precisions, or one of another version."""
+    """A file that holds no comparison of precisions, or one of another version.
+
+    Example:
+
+    >>> issubclass(ReportError, ValueError)
+    True
+    """
 
 
 class InputsError(AmpError, ValueError):

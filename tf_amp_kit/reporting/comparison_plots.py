@@ -21,7 +21,7 @@ from tf_amp_kit.reporting.ranges import FormatRange, range_of, view_of
 from tf_amp_kit.reporting.runs import evaluated, trained
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
 
 __all__ = ["plot_costs", "plot_curves", "plot_gradient_histograms"]
 
@@ -30,7 +30,10 @@ _WIDTH_INCHES: Final = 11.0
 _FRAME_INCHES: Final = 1.5
 _CURVES_INCHES: Final = (3.0, 2.2)
 # Between one precision's histogram and the next: the axis.
-_GAP_INCHES: Final = 0.65
+_GAP_INCHES: Final = 0.4
+# How many entries of the legend fit beside each other, and how many if there are more.
+_ONE_ROW: Final = 6
+_TWO_ROWS: Final = 5
 
 
 def plot_curves(report: ComparisonReport, *, metric: str = "loss") -> Figure:
@@ -85,7 +88,8 @@ def plot_curves(report: ComparisonReport, *, metric: str = "loss") -> Figure:
             curves.draw_differences(below, values, report)
         curves.draw_skipped(grid[0, 0], report)
         curves.draw_lost(grid[0, 0], columns[0], report)
-        add_legend(figure, curves.legend_entries(report, columns[0]), 4)
+        entries = curves.legend_entries(report, columns[0])
+        add_legend(figure, entries, len(entries) if len(entries) <= _ONE_ROW else _TWO_ROWS)
     return figure
 
 
@@ -177,27 +181,22 @@ def plot_gradient_histograms(report: ComparisonReport, *, step: int | None = Non
     ranges = [
         range_of(point.comparison.precision, point.comparison.loss_scale) for _, point in chosen
     ]
-    height = _FRAME_INCHES + len(panels) * (RULER_INCHES + PANEL_INCHES + _GAP_INCHES)
-    with drawing(_WIDTH_INCHES, height) as figure:
+    heights = [RULER_INCHES, PANEL_INCHES] * len(panels)
+    with drawing(_WIDTH_INCHES, _FRAME_INCHES + sum(heights) + _GAP_INCHES * len(panels)) as figure:
         set_title(figure, f"Weight gradients of {report.model_name!r} in half next to float32")
-        parts = figure.subfigures(len(panels), 1, squeeze=False).flat
+        axes = figure.subplots(len(heights), 1, gridspec_kw={"height_ratios": heights})
         view = _common_view(ranges, panels)
-        for part, panel, one in zip(parts, panels, ranges, strict=True):
-            _draw_histogram(part, panel, one, view)
+        for i, (panel, one) in enumerate(zip(panels, ranges, strict=True)):
+            ruler, histogram = axes[2 * i : 2 * i + 2]
+            exponents.draw_panels(ruler, [histogram], [panel], [one], view=view)
+            if panel is not panels[-1]:
+                histogram.set_xlabel("")
         entries = {
             **exponents.series_entries({"float32": WIDE_STYLE, "half": HALF_STYLE}),
             **exponents.legend_entries(ranges, "half"),
         }
         add_legend(figure, entries, 4)
     return figure
-
-
-def _draw_histogram(
-    part: SubFigure, panel: Panel, one: FormatRange, view: tuple[float, float]
-) -> None:
-    heights = [RULER_INCHES, PANEL_INCHES]
-    ruler, axes = part.subplots(2, 1, gridspec_kw={"height_ratios": heights})
-    exponents.draw_panels(ruler, [axes], [panel], [one], view=view)
 
 
 def _points(report: ComparisonReport, step: int | None) -> list[tuple[str, GradientPoint]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +21,9 @@ _ROW_INCHES: Final = 0.62
 _HEIGHT: Final = 0.36
 # Of the longest bar: the words beside it need as much again.
 _ROOM: Final = 1.5
-_MOST_WORDS: Final = 34
-_MIB: Final = 2.0**20
+_MOST_WORDS: Final = 66
+# From so many bytes on, numbers in MiB are too long to read.
+_LARGE: Final = 4 * 2**30
 
 _STYLES: Final[Mapping[str, dict[str, Any]]] = {
     "without jit_compile": {"facecolor": "#0072B2"},
@@ -65,7 +67,7 @@ def draw_times(axes: Axes, report: ComparisonReport) -> None:
 def draw_memory(axes: Axes, report: ComparisonReport) -> None:
     """Draws the largest memory of training, and which batch fits."""
     axes.set_title("Largest memory of training", loc="left", weight="bold")
-    axes.set_xlabel("MiB")
+    axes.set_xlabel(_unit(report)[0])
     _draw(axes, report, list(_memory(report)), "no memory is known")
 
 
@@ -88,21 +90,28 @@ def _times(report: ComparisonReport) -> Iterator[_Bar]:
 def _time_bar(row: int, kind: str, speed: StepSpeed) -> _Bar:
     times = speed.seconds
     if times is None:
-        why = speed.failure.rstrip(".")
-        short = why if len(why) <= _MOST_WORDS else f"{why[: _MOST_WORDS - 1]}…"
-        return _Bar(row, kind, None, f"{kind}: {short}")
+        why = f"{kind}: {' '.join(speed.failure.split())}".rstrip(".")
+        return _Bar(row, kind, None, textwrap.shorten(why, _MOST_WORDS, placeholder=" …"))
     whisker = 1000 * times.low, 1000 * times.high
     return _Bar(row, kind, 1000 * times.median, f"{milliseconds(times.median)} ms", whisker)
 
 
+def _unit(report: ComparisonReport) -> tuple[str, int]:
+    """Chooses the name of the unit for memory, and its bytes."""
+    uses = [one.memory for one in report.results]
+    every = [one.estimated_bytes or 0 for one in uses] + [one.measured_bytes or 0 for one in uses]
+    return ("GiB", 2**30) if max(every, default=0) >= _LARGE else ("MiB", 2**20)
+
+
 def _memory(report: ComparisonReport) -> Iterator[_Bar]:
+    unit = _unit(report)[1]
     for row, one in enumerate(report.results):
         estimated, measured = one.memory.estimated_bytes, one.memory.measured_bytes
         if estimated is not None:
             words = f"{size(estimated)}{_largest_batch(one.memory)}"
-            yield _Bar(row, "memory, estimated", estimated / _MIB, words)
+            yield _Bar(row, "memory, estimated", estimated / unit, words)
         if measured is not None:
-            yield _Bar(row, "memory, measured", measured / _MIB, size(measured))
+            yield _Bar(row, "memory, measured", measured / unit, size(measured))
 
 
 def _largest_batch(memory: MemoryUse) -> str:

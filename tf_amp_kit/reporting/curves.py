@@ -32,7 +32,7 @@ _LOST: Final[dict[str, Any]] = {
     "mec": "black",
     "mew": 0.6,
 }
-_SKIPPED: Final[dict[str, Any]] = {"marker": "|", "ls": "none", "ms": 6, "mew": 1}
+_SKIPPED: Final[dict[str, Any]] = {"marker": "|", "ls": "none", "ms": 6, "mew": 1.2}
 # A linear axis would hide what is so many times smaller than the largest.
 _WIDE_VALUES: Final = 30.0
 _WIDE_DIFFERENCES: Final = 20.0
@@ -87,11 +87,18 @@ def draw_skipped(axes: Axes, report: ComparisonReport) -> None:
 
 
 def draw_lost(axes: Axes, values: RunValues, report: ComparisonReport) -> None:
-    """Draws a cross on the curve where a run ended, or its loss was finite no longer."""
+    """Draws a cross on the curve where a run ended, or its loss was finite no longer.
+
+    Without a point before that, the cross is in the left upper corner.
+    """
     styles = _styles(report)
     for name, step in _lost(report):
-        x, y = _place(axes, values, name, step)
-        axes.plot([x], [y], mfc=styles[name]["color"], clip_on=False, zorder=5, **_LOST)
+        style = {"mfc": styles[name]["color"], "clip_on": False, "zorder": 5, **_LOST}
+        point = _last_point(values, name, step)
+        if point is not None:
+            axes.plot(*point, **style)
+        elif len(values.steps):
+            axes.plot(values.steps[0], 1, transform=axes.get_xaxis_transform(), **style)
 
 
 def legend_entries(report: ComparisonReport, values: RunValues) -> dict[str, Any]:
@@ -103,11 +110,11 @@ def legend_entries(report: ComparisonReport, values: RunValues) -> dict[str, Any
         literal(name): Line2D([], [], lw=1.6, **style) for name, style in _styles(report).items()
     }
     if values.spread() is not None:
-        entries["± the spread between float32's seeds"] = Patch(**_BAND)
+        entries["± spread between float32's seeds"] = Patch(**_BAND)
     if _skipped(report):
-        entries["skipped step"] = Line2D([], [], color=GREY, **_SKIPPED)
+        entries["skipped step"] = Line2D([], [], color=GREY, **{**_SKIPPED, "ms": 9})
     if any(_lost(report)):
-        entries["a run ended, or has no finite loss any more"] = Line2D([], [], mfc=GREY, **_LOST)
+        entries["run ended, or not finite"] = Line2D([], [], mfc=GREY, **_LOST)
     return entries
 
 
@@ -130,8 +137,21 @@ def _draw_lines(
     styles = _styles(report)
     marker: dict[str, Any] = {"marker": "o", "ms": 3.5} if len(values.steps) <= _FEW else {}
     for i, (name, mean) in enumerate(means.items()):
-        axes.plot(values.steps, mean, lw=1.6, zorder=2 + 0.01 * i, **styles[name], **marker)
+        # Wider, to be seen below one that is the same.
+        style = {"lw": 3.0 if name == values.reference else 1.6, **styles[name], **marker}
+        ends = [step for lost, step in _lost(report) if lost == name]
+        axes.plot(*_broken(values.steps, mean, ends), zorder=2 + 0.01 * i, **style)
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
+
+
+def _broken(
+    steps: NDArray[np.float64], mean: NDArray[np.float64], ends: Iterable[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Leaves a gap where a run is in the mean no longer: it would look like a fall."""
+    places = [int(np.searchsorted(steps, end, side="right")) for end in ends]
+    inside = sorted({place for place in places if 0 < place < len(steps)})
+    between = [(steps[place - 1] + steps[place]) / 2 for place in inside]
+    return np.insert(steps, inside, between), np.insert(mean, inside, np.nan)
 
 
 def _widen(axes: Axes, means: Sequence[NDArray[np.float64]]) -> None:
@@ -163,10 +183,7 @@ def _lost(report: ComparisonReport) -> Iterator[tuple[str, int]]:
             yield run.name, step
 
 
-def _place(axes: Axes, values: RunValues, name: str, step: int) -> tuple[float, float]:
-    """Finds the last point of a curve up to a step; without one, the left upper corner."""
+def _last_point(values: RunValues, name: str, step: int) -> tuple[float, float] | None:
     mean = values.mean(name)[:step]
     known = np.nonzero(np.isfinite(mean))[0]
-    if len(known):
-        return values.steps[known[-1]], mean[known[-1]]
-    return values.steps[0] if len(values.steps) else 0.0, axes.get_ylim()[1]
+    return (values.steps[known[-1]], mean[known[-1]]) if len(known) else None

@@ -33,7 +33,7 @@ class RunValues:
         by_run: The values of each run by precision and seed; NaN where there are none.
         seeds: The seeds of all precisions.
         reference: The name of the precision that the others are compared with.
-        window: Over how many steps the values are means.
+        window: Over how many steps means are taken.
     """
 
     title: str
@@ -51,17 +51,15 @@ class RunValues:
     def difference(self, name: str) -> Values:
         """Gives how much larger it is than in float32 with the same seed, as a mean."""
         runs, references = self.by_run[name], self.by_run[self.reference]
-        with np.errstate(invalid="ignore"):
-            pairs = [runs[seed] - references[seed] for seed in runs if seed in references]
-        return self._mean(pairs)
+        # Step by step before the mean: one that was skipped must count in neither.
+        return self._mean([runs[seed] - references[seed] for seed in runs if seed in references])
 
     def spread(self) -> Values | None:
         """Gives the standard deviation between the float32 runs; None for fewer than two."""
-        runs = list(self.by_run[self.reference].values())
+        runs = [_smoothed(one, self.window) for one in self.by_run[self.reference].values()]
         if len(runs) < 2:
             return None
-        with np.errstate(invalid="ignore"):
-            variance = np.var(np.array(runs), axis=0, ddof=1)
+        variance = np.var(np.array(runs), axis=0, ddof=1)
         # As the mean of few runs, it jumps from step to step by itself.
         return np.sqrt(_smoothed(variance, self.window))
 
@@ -71,16 +69,17 @@ class RunValues:
         with warnings.catch_warnings():
             # NaN where there is nothing is what is asked for.
             warnings.filterwarnings("ignore", "Mean of empty slice", RuntimeWarning)
-            mean: Values = np.nanmean(np.array(runs), axis=0)
+            smooth = np.array([_smoothed(one, self.window) for one in runs])
+            mean: Values = np.nanmean(smooth, axis=0)
         return mean
 
 
 def trained(report: ComparisonReport) -> RunValues:
-    """Gives the training losses, smoothed."""
+    """Gives the training losses, whose means are smoothed."""
     num_steps = max((len(run.losses) for run in report.runs), default=0)
     window = max(1, num_steps // _NUM_WINDOWS)
     steps = np.arange(1, num_steps + 1, dtype=np.float64)
-    by_run = _by_run(report, lambda run: _padded(_smoothed(_finite(run.losses), window), num_steps))
+    by_run = _by_run(report, lambda run: _padded(_finite(run.losses), num_steps))
     mean = f", mean over {window} steps" if window > 1 else ""
     reference = report.results[0].name
     return RunValues(f"Training loss{mean}", steps, by_run, report.seeds, reference, window)

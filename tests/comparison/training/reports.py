@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tests.reporting.records import comparison_of
 from tf_amp_kit.comparison.timing import Quartiles
 from tf_amp_kit.comparison.training.record.parts import (
@@ -23,6 +21,7 @@ from tf_amp_kit.comparison.training.record.parts import (
     Verdict,
 )
 from tf_amp_kit.comparison.training.record.report import ComparisonReport
+from tf_amp_kit.inspection.numerics.pairs import GradientComparison
 
 MIB = 2**20
 
@@ -32,6 +31,10 @@ def speed(milliseconds: float, compile_seconds: float = 0.5) -> StepSpeed:
     seconds = milliseconds / 1000
     quartiles = Quartiles(0.9 * seconds, seconds, 1.1 * seconds)
     return StepSpeed(quartiles, compile_seconds, 32 / seconds)
+
+
+def _gradients(wide: Sequence[float], half: Sequence[float]) -> GradientComparison:
+    return comparison_of({"w": (wide, half)}, precision="bfloat16")
 
 
 FLOAT32 = PrecisionResult(
@@ -46,8 +49,8 @@ BFLOAT16 = PrecisionResult(
         Difference("val_accuracy", 0.9, 0.01, 0.91, -0.01, 0.02, -0.025),
     ),
     gradients=(
-        GradientPoint(0, comparison_of({"w": ([3, 4], [3, 4]), "v": ([2**-20], [2**-20])})),
-        GradientPoint(4, comparison_of({"w": ([3, 4], [3, 0]), "v": ([2**-20], [0])})),
+        GradientPoint(0, _gradients([3, 4, 2**-20], [3, 4, 2**-20])),
+        GradientPoint(4, _gradients([3, 4, 2**-20], [3, 0, 0])),
     ),
     speed=speed(12.5), jit_speed=speed(8, 10), memory=MemoryUse(62 * MIB, 800, 90 * MIB),
 )  # fmt: skip
@@ -135,11 +138,3 @@ def small_report(**changes: Any) -> ComparisonReport:
         "notes": (),
     }
     return report_of(**{**fields, **changes})
-
-
-def curve(num_steps: int, seed: int, *, noise: float = 0.15, end: float = 0.3) -> list[float]:
-    """Losses that fall as those of a training do."""
-    generator = np.random.default_rng(seed)
-    steps = np.arange(num_steps)
-    smooth = end + 2 * np.exp(-5 * steps / num_steps)
-    return [float(one) for one in smooth * np.exp(noise * generator.standard_normal(num_steps))]
