@@ -220,7 +220,7 @@ def test_json_is_all_that_standard_output_holds(calls, capsys):
 
 def test_a_report_is_saved(calls):
     assert compare(*NAMES, "--save-to", "new/report.json") == 0
-    assert json.loads(Path("new/report.json").read_text()) == calls.report.to_dict()
+    assert ComparisonReport.load("new/report.json") == calls.report
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from tf_amp_kit.cli.options import (
@@ -75,7 +76,8 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         metavar="N",
         type=count,
-        help="how many runs there are per precision, each with a seed of its own (default: 1)",
+        help="how many runs there are per precision, each with a seed of its own (default: 1; "
+        "float32 has at least 3, to see what seeds make of it)",
     )
     parser.add_argument(
         "--tolerance",
@@ -121,7 +123,10 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         help="keep finished runs in this folder, and take those that are there already",
     )
     parser.add_argument(
-        "--save-to", metavar="FILE", type=output_file, help="save the report as JSON"
+        "--save-to",
+        metavar="FILE",
+        type=output_file,
+        help="save the report as JSON, for ComparisonReport.load(FILE)",
     )
     parser.add_argument(
         "--figure",
@@ -138,14 +143,15 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_compare(arguments: argparse.Namespace) -> int:
+    from tf_amp_kit.reporting.comparison_plots import plot_curves
+
     check_drawing(arguments.figure)
     with users_modules(is_json=arguments.json):
         report = _compared(arguments)
-    _save(report, arguments.save_to)
-    if arguments.figure:
-        import tf_amp_kit
-
-        save_figure(tf_amp_kit.plot_curves, report, arguments.figure)
+    if arguments.save_to:
+        prepare_folder(arguments.save_to)
+        report.save(arguments.save_to)
+    save_figure(plot_curves, report, arguments.figure)
     print(report.to_json() if arguments.json else report)
     return _exit_code(report, is_strict=arguments.strict)
 
@@ -154,9 +160,26 @@ def _compared(arguments: argparse.Namespace) -> Any:
     from tf_amp_kit.comparison.training.compare import compare_precisions
 
     sources = _sources(arguments.builder, arguments.data, isolate=arguments.isolate)
-    # Standard output is for the report.
-    with contextlib.redirect_stdout(sys.stderr):
+    with _stdout_kept_free():
         return compare_precisions(*sources, **_options(arguments))
+
+
+@contextlib.contextmanager
+def _stdout_kept_free() -> Iterator[None]:
+    """Lets builders, which are called for every run, print to standard error.
+
+    Standard output is for the report. By descriptor too, because the processes of
+    `--isolate` inherit that.
+    """
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -177,12 +200,6 @@ def _sources(builder: str, data: str, *, isolate: bool) -> tuple[Any, Any, Any]:
         return build_fn, train, validation
     held_out = None if validation is None else ImportedData(data, "validation")
     return ImportedBuilder(builder), ImportedData(data, "train"), held_out
-
-
-def _save(report: Any, path: str | None) -> None:
-    if path:
-        prepare_folder(path)
-        Path(path).write_text(report.to_json() + "\n", encoding="utf-8")
 
 
 def _exit_code(report: Any, *, is_strict: bool) -> int:
