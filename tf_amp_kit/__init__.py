@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tf_amp_kit.comparison.planning.find import plan_precision
     from tf_amp_kit.comparison.planning.record.apply import apply_plan
     from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
+    from tf_amp_kit.comparison.training.compare import compare_precisions
     from tf_amp_kit.errors import PlanError
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
@@ -80,6 +81,7 @@ __all__ = [
     "apply_plan",
     "audit_layer_dtypes",
     "compare_gradients",
+    "compare_precisions",
     "convert_model",
     "current_amp",
     "detect_hardware",
@@ -123,6 +125,7 @@ _HOMES: Final = {
     "apply_plan": "tf_amp_kit.comparison.planning.record.apply",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
     "compare_gradients": "tf_amp_kit.inspection.numerics.gradients",
+    "compare_precisions": "tf_amp_kit.comparison.training.compare",
     "convert_model": "tf_amp_kit.precision.conversion.convert",
     "current_amp": "tf_amp_kit.precision.policy",
     "detect_hardware": "tf_amp_kit.hardware",
