@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tf_amp_kit.comparison.planning.find import plan_precision
     from tf_amp_kit.comparison.planning.record.apply import apply_plan
     from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
+    from tf_amp_kit.comparison.training.compare import compare_precisions
     from tf_amp_kit.comparison.training.record.report import ComparisonReport
     from tf_amp_kit.errors import PlanError, ReportError
     from tf_amp_kit.hardware import detect_hardware
@@ -88,6 +89,7 @@ __all__ = [
     "apply_plan",
     "audit_layer_dtypes",
     "compare_gradients",
+    "compare_precisions",
     "convert_model",
     "current_amp",
     "detect_hardware",
@@ -136,6 +138,7 @@ _HOMES: Final = {
     "apply_plan": "tf_amp_kit.comparison.planning.record.apply",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
     "compare_gradients": "tf_amp_kit.inspection.numerics.gradients",
+    "compare_precisions": "tf_amp_kit.comparison.training.compare",
     "convert_model": "tf_amp_kit.precision.conversion.convert",
     "current_amp": "tf_amp_kit.precision.policy",
     "detect_hardware": "tf_amp_kit.hardware",

@@ -65,9 +65,7 @@ def as_data(data: Any, y: Any = None, sample_weight: Any = None) -> Any:
     return (data, y) if sample_weight is None else (data, y, sample_weight)
 
 
-def batches_of(
-    data: Any, batch_size: int | None, *, shuffle_seed: Any = None
-) -> Iterator[Batch]:
+def batches_of(data: Any, batch_size: int | None, *, shuffle_seed: Any = None) -> Iterator[Batch]:
     """Yields batches of tensors.
 
     Args:
@@ -190,9 +188,7 @@ def _length(data: Any) -> int:
     return 2**62 if count is None else int(count)
 
 
-def _slices(
-    whole: Any, specs: Any, batch_size: int | None, shuffle_seed: Any
-) -> Iterator[Batch]:
+def _slices(whole: Any, specs: Any, batch_size: int | None, shuffle_seed: Any) -> Iterator[Batch]:
     lengths: list[int] = []
     _map(lambda _, leaf: lengths.append(int(leaf.shape[0])), specs, whole)
     if len(set(lengths)) > 1:

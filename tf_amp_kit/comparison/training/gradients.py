@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from tf_amp_kit.comparison.training.builds import Builder
 from tf_amp_kit.comparison.training.candidates import FLOAT32, Candidate
-from tf_amp_kit.comparison.training.folder import Folder
 from tf_amp_kit.comparison.training.record.parts import GradientPoint
-from tf_amp_kit.comparison.training.sources import Source
+from tf_amp_kit.comparison.training.running.builds import Builder
+from tf_amp_kit.comparison.training.running.folder import Folder
+from tf_amp_kit.comparison.training.running.sources import Source
 from tf_amp_kit.inspection.numerics.gradients import compare_gradients
 
 __all__ = ["gradients_along"]

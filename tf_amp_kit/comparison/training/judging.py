@@ -21,7 +21,7 @@ from tf_amp_kit.comparison.training.record.parts import (
     TrainingRun,
     Verdict,
 )
-from tf_amp_kit.comparison.training.run import INTERRUPTED
+from tf_amp_kit.comparison.training.running.run import INTERRUPTED
 
 __all__ = ["FEWEST_SEEDS", "differences_between", "judge", "measure_of"]
 
@@ -31,9 +31,9 @@ FEWEST_SEEDS: Final = 3
 # Loss scaling alone may take so many steps to find its scale.
 _FEWEST_STEPS: Final = 20
 
-# Where the seeds differ by more than this share of what was learned, a loss of as much
-# would go unseen.
-_COARSEST_BOUND: Final = 0.25
+# Where the seeds of float32 differ by more than this share of what was learned, a loss of
+# as much would go unseen.
+_COARSEST: Final = 0.25
 
 # The last tenth of the steps, and the last evaluations, are the end of a run.
 _END_SHARE: Final = 0.1
@@ -116,18 +116,18 @@ def _difference(
     ends = {run.seed: end_value(run, name) for run in reference}
     mean = statistics.fmean(ends.values())
     spread = statistics.stdev(ends.values()) if len(ends) > 1 else math.inf
-    changes = [end_value(run, name) - ends.get(run.seed, mean) for run in others]
+    value = statistics.fmean(end_value(run, name) for run in others)
+    same_seeds = statistics.fmean(ends.get(run.seed, mean) for run in others)
+    start = statistics.fmean(start_value(run, name) for run in reference)
     sign = -1.0 if direction == "up" else 1.0
-    bound = student_t(len(ends) - 1) * spread * math.sqrt(2 / len(others))
-    starts = statistics.fmean(start_value(run, name) for run in reference)
-    learned, worsening = sign * (starts - mean), sign * statistics.fmean(changes)
+    learned, worsening = sign * (start - mean), sign * (value - same_seeds)
     return Difference(
         measure=name,
-        reference=mean,
+        reference=same_seeds,
         spread=spread,
-        value=statistics.fmean(end_value(run, name) for run in others),
+        value=value,
         worsening=worsening,
-        bound=bound,
+        bound=student_t(len(ends) - 1) * spread * math.sqrt(2 / len(others)),
         share=worsening / learned if learned > 0 else math.nan,
         is_judged=direction is not None,
         learned=learned,
@@ -211,15 +211,15 @@ def _outcome(one: Difference, tolerance: float) -> tuple[str, str]:
             "What float32 differs by between seeds is not known: fewer than two of its runs are "
             "finished."
         )
-    limit = max(one.bound, tolerance * max(one.learned, 0.0))
-    if one.learned <= one.bound and abs(one.worsening) <= one.bound + abs(one.learned):
-        return UNDECIDED, _nothing_learned(one)
-    if not one.worsening <= limit:  # NaN among them
-        return WORSE, f"{_values(one)}: worse by {_amount(one)}; {_spread(one)}."
-    if one.bound > _COARSEST_BOUND * one.learned:
+    learned = max(one.learned, 0.0)
+    accepted, finest = tolerance * learned, _COARSEST * learned
+    if one.spread > finest and abs(one.worsening) <= one.bound + abs(one.learned):
+        return UNDECIDED, _too_little(one)
+    if not abs(one.worsening) <= max(one.bound, accepted):  # NaN among them
+        outcome = BETTER if one.worsening < 0 else WORSE
+        return outcome, f"{_values(one)}: {outcome} by {_amount(one)}; {_spread(one)}."
+    if abs(one.worsening) > max(one.spread, accepted) and one.bound > finest:
         return UNDECIDED, _too_coarse(one)
-    if one.worsening < -limit:
-        return BETTER, f"{_values(one)}: better by {_amount(one)}; {_spread(one)}."
     return EQUAL, f"{_values(one)}: a difference of {_amount(one)}; {_spread(one)}."
 
 
@@ -234,20 +234,23 @@ def _amount(one: Difference) -> str:
 
 
 def _spread(one: Difference) -> str:
-    return f"float32 itself differs by up to {one.bound:.2g} between seeds"
-
-
-def _nothing_learned(one: Difference) -> str:
     return (
-        f"float32 itself gained {one.learned:.2g} in {one.measure}, and differs by up to "
-        f"{one.bound:.2g} between seeds: too little to lose any of it. Train more steps, or with "
-        "more seeds."
+        f"between seeds float32 itself differs by {one.spread:.2g} (standard deviation), which "
+        f"makes up to {one.bound:.2g} for so few"
+    )
+
+
+def _too_little(one: Difference) -> str:
+    return (
+        f"float32 itself gained {one.learned:.2g} in {one.measure}, and its seeds differ by "
+        f"{one.spread:.2g} (standard deviation): too little was learned to lose any of it. Train "
+        "more steps."
     )
 
 
 def _too_coarse(one: Difference) -> str:
     return (
-        f"{_values(one)}, but float32 itself differs by up to {one.bound:.2g} between seeds, "
-        f"{100 * one.bound / one.learned:.0f} % of what it learned: a loss of as much would go "
-        "unseen. Train more steps, or with more seeds."
+        f"{_values(one)}: a difference of {_amount(one)}, more than the {one.spread:.2g} between "
+        f"seeds of float32 (standard deviation), but up to {one.bound:.2g} may be chance with so "
+        "few. Compare with more seeds."
     )

@@ -10,11 +10,13 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tf_amp_kit.comparison.timing import Quartiles, time_interleaved
-from tf_amp_kit.comparison.training.builds import Builder
 from tf_amp_kit.comparison.training.candidates import Candidate
 from tf_amp_kit.comparison.training.record.parts import StepSpeed
-from tf_amp_kit.comparison.training.sources import Source
+from tf_amp_kit.comparison.training.running.builds import Builder
+from tf_amp_kit.comparison.training.running.sources import Source
 from tf_amp_kit.data import Batch, num_samples
+from tf_amp_kit.inspection.guard import StateGuard
+from tf_amp_kit.inspection.readings import ScaleReader
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["StepClock", "measure_speeds"]
@@ -27,7 +29,7 @@ Speeds = dict[tuple[str, bool], StepSpeed]
 
 
 def measure_speeds(
-    builder: Builder, candidates: Sequence[Candidate], train: Source, seed: int, *, jit: bool
+    builder: Builder, candidates: Sequence[Candidate], train: Source, seed: int, jit: bool
 ) -> Speeds:
     """Times whole train steps of all precisions in turns, in this process.
 
@@ -98,6 +100,9 @@ class StepClock:
             # Of Keras, for layers that XLA cannot compile: it will say so itself.
             warnings.simplefilter("ignore")
             model.jit_compile = jit_compile
+        model.optimizer.build(model.trainable_variables)
+        # As the runs are, and as AmpMonitor does in `fit`.
+        StateGuard(model, ScaleReader(model.optimizer)).protect()
         model.make_train_function(force=True)
         self._model = model
         self._batch = tuple(batch)
@@ -116,5 +121,3 @@ class StepClock:
 def _in_words(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
-
-

@@ -85,7 +85,9 @@ class Source:
             and int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
         ) or (isinstance(data, keras.utils.PyDataset) and data.num_batches is None)
         if endless:
-            way = "Say how many `steps` to train." if self.argument == "train_data" else "Use take()."
+            way = (
+                "Say how many `steps` to train." if self.argument == "train_data" else "Use take()."
+            )
             raise InputsError(
                 f"The data never end. Expected data with an end. Received: {self.argument} of "
                 f"type {type(data).__name__}. {way}"
@@ -113,8 +115,7 @@ def check_same(expected: int, received: int, step: int) -> None:
     """
     if expected != received:
         raise InputsError(
-            f"The data are not the same the second time: batch {step + 1} differs. "
-            f"{_SAME_BATCHES}"
+            f"The data are not the same the second time: batch {step + 1} differs. {_SAME_BATCHES}"
         )
 
 

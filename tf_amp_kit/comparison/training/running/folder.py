@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tf_amp_kit.comparison.training.builds import Weights
 from tf_amp_kit.comparison.training.record.parts import Drift, Evaluation, TrainingRun
+from tf_amp_kit.comparison.training.running.builds import Weights
 from tf_amp_kit.errors import InputsError
 
 __all__ = ["Folder"]

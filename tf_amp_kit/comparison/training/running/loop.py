@@ -1,4 +1,4 @@
-"""One run: a model trained in one precision, with one seed."""
+"""The loop of one run: step after step, with all that is looked at on the way."""
 
 from __future__ import annotations
 
@@ -6,124 +6,32 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import tensorflow as tf
 
-from tf_amp_kit.comparison.training.builds import Builder
-from tf_amp_kit.comparison.training.candidates import FLOAT32, Candidate
-from tf_amp_kit.comparison.training.folder import Folder
-from tf_amp_kit.comparison.training.interruption import interruption_deferred
-from tf_amp_kit.comparison.training.progress import Progress
+from tf_amp_kit.comparison.training.candidates import FLOAT32
 from tf_amp_kit.comparison.training.record.parts import Drift, Evaluation, TrainingRun
-from tf_amp_kit.comparison.training.sources import Source, check_same, fingerprint
+from tf_amp_kit.comparison.training.running.interruption import interruption_deferred
+from tf_amp_kit.comparison.training.running.sources import Source, check_same, fingerprint
+from tf_amp_kit.comparison.training.running.states import all_variables, as_arrays, drift_between
 from tf_amp_kit.data import Batch
-from tf_amp_kit.errors import InputsError, ModelError, PinError
+from tf_amp_kit.errors import InputsError
 from tf_amp_kit.inspection.guard import StateGuard
 from tf_amp_kit.inspection.readings import ScaleReader
-from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
-__all__ = ["INTERRUPTED", "USER_MISTAKES", "Run", "Schedule"]
+if TYPE_CHECKING:
+    from tf_amp_kit.comparison.training.running.run import Run
 
-#: What is no result, but a mistake in what was given.
-USER_MISTAKES: Final = (InputsError, ModelError, PinError)
-
-#: What a run failed of that was stopped by hand.
-INTERRUPTED: Final = "interrupted"
+__all__ = ["Training"]
 
 # A loss that is not finite for so long does not come back.
 _MAX_NONFINITE: Final = 20
 _SAVE_SECONDS: Final = 60.0
-# So many steps are made twice, to see whether they repeat bit for bit.
-_NUM_REPEATED: Final = 10
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """At which steps what is done.
-
-    Attributes:
-        num_steps: How many steps a run has.
-        evaluated_at: After how many steps the validation data are looked at.
-        kept_at: After how many steps the weights of float32 are kept.
-    """
-
-    num_steps: int
-    evaluated_at: tuple[int, ...]
-    kept_at: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a run needs; it can be sent to another process.
-
-    Attributes:
-        builder: Makes the model.
-        candidate: The precision.
-        seed: The seed.
-        train: The batches to train on.
-        validation: What to evaluate on, or None.
-        schedule: At which steps what is done.
-        folder: Where float32 keeps its weights, and other runs find them.
-        is_resumable: Whether an unfinished run is kept in the folder, too.
-        tries_again: Whether the first steps are made twice.
-        progress: Tells how far it is.
-    """
-
-    builder: Builder
-    candidate: Candidate
-    seed: int
-    train: Source
-    validation: Source | None
-    schedule: Schedule
-    folder: Folder
-    is_resumable: bool
-    tries_again: bool
-    progress: Progress
-
-    def make(self) -> TrainingRun:
-        """Trains.
-
-        Returns:
-            The record. A run that cannot go on, or is interrupted, tells so in `failure`.
-
-        Raises:
-            InputsError: If the data are not those of float32, or if float32 itself comes
-                to a loss that is not finite.
-            Exception: Whatever the model's code raises in float32.
-        """
-        training = _Training(self)
-        try:
-            training.go()
-        except KeyboardInterrupt:
-            training.stop(INTERRUPTED)
-        except USER_CODE_ERRORS as error:
-            if isinstance(error, USER_MISTAKES) or self.candidate.is_float32:
-                raise
-            training.stop(f"{type(error).__name__}: {_first_line(error)}")
-        record = training.record
-        if self.tries_again and not record.failure:
-            record = replace(record, repeats_exactly=self._repeats(record))
-        return record
-
-    def _repeats(self, record: TrainingRun) -> bool:
-        steps = min(_NUM_REPEATED, self.schedule.num_steps)
-        short = Schedule(steps, evaluated_at=(), kept_at=())
-        again = replace(
-            self,
-            schedule=short,
-            is_resumable=False,
-            tries_again=False,
-            progress=self.progress.muted(),
-        )
-        training = _Training(again, is_again=True)
-        training.go()
-        return np.array_equal(training.record.losses, record.losses[:steps], equal_nan=True)
-
-
-class _Training:
+class Training:
     """A run while it is made."""
 
     def __init__(self, run: Run, *, is_again: bool = False) -> None:
@@ -170,7 +78,7 @@ class _Training:
         weights = None if is_own else folder.weights(FLOAT32, seed, 0)
         with run.builder.model(run.candidate, seed, first, weights) as model:
             if is_first:
-                folder.save_weights(FLOAT32, seed, 0, _arrays(model.weights))
+                folder.save_weights(FLOAT32, seed, 0, as_arrays(model.weights))
             model.optimizer.build(model.trainable_variables)
             self._optimizer = ScaleReader(model.optimizer)
             self._guard = StateGuard(model, self._optimizer)
@@ -185,7 +93,7 @@ class _Training:
         if kept is None:
             return
         record, values, seen = kept
-        variables = _variables(model)
+        variables = all_variables(model)
         if len(variables) != len(values):
             return
         for variable, value in zip(variables, values, strict=True):
@@ -254,19 +162,16 @@ class _Training:
         if step in run.schedule.evaluated_at and run.validation is not None:
             done = (*self.record.evaluations, _evaluated(model, run.validation, step))
             self.record = replace(self.record, evaluations=done)
-        if step not in run.schedule.kept_at or run.candidate.is_control:
+        if step not in run.schedule.kept_at or not step or run.candidate.is_control:
             return
         if self._is_reference:
-            run.folder.save_weights(FLOAT32, run.seed, step, _arrays(model.weights))
+            run.folder.save_weights(FLOAT32, run.seed, step, as_arrays(model.weights))
         else:
             self.record = replace(self.record, drift=(*self.record.drift, self._drift(model, step)))
 
     def _drift(self, model: Any, step: int) -> Drift:
-        folder, seed = self._run.folder, self._run.seed
-        start, there = (folder.weights(FLOAT32, seed, one) for one in (0, step))
-        apart = _distance(_arrays(model.weights), there)
-        way, norm = _distance(there, start), _distance(there, None)
-        return Drift(step, _over(apart, norm), _over(apart, way))
+        kept = (self._run.folder.weights(FLOAT32, self._run.seed, one) for one in (step, 0))
+        return drift_between(step, as_arrays(model.weights), *kept)
 
     def _note(self) -> None:
         """Brings the record up to date."""
@@ -297,7 +202,9 @@ class _Training:
         is_time = at_once or time.monotonic() - self._saved >= _SAVE_SECONDS
         if self._run.is_resumable and is_time:
             self._saved = time.monotonic()
-            self._run.folder.save_unfinished(self.record, _arrays(_variables(model)), self._seen)
+            self._run.folder.save_unfinished(
+                self.record, as_arrays(all_variables(model)), self._seen
+            )
 
 
 def _evaluated(model: Any, validation: Source, step: int) -> Evaluation:
@@ -311,37 +218,3 @@ def _evaluated(model: Any, validation: Source, step: int) -> Evaluation:
     else:
         values = model.evaluate(data, **options)
     return Evaluation(step, {name: float(value) for name, value in values.items()})
-
-
-def _variables(model: Any) -> list[Any]:
-    return [*model.variables, *model.optimizer.variables]
-
-
-def _arrays(variables: Any) -> list[Any]:
-    # NumPy's files do not know bfloat16.
-    values = [tf.convert_to_tensor(one.value) for one in variables]
-    return [
-        (tf.cast(one, tf.float32) if one.dtype.is_floating and one.dtype.size < 4 else one).numpy()
-        for one in values
-    ]
-
-
-def _distance(weights: Any, others: Any) -> float:
-    """Returns the norm of the difference of two lists of arrays, or of one list."""
-    total = 0.0
-    with np.errstate(all="ignore"):
-        for position, one in enumerate(weights):
-            if one.dtype.kind == "f":
-                array = one.astype(np.float64)
-                array = array - others[position] if others is not None else array
-                total += float(np.sum(np.square(array)))
-    return math.sqrt(total)
-
-
-def _over(value: float, norm: float) -> float:
-    return value / norm if norm else math.nan
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from tf_amp_kit import _keras
@@ -57,7 +59,7 @@ class Builder:
                 candidate's precision.
             PinError: If the pins are of another model.
         """
-        with entered(candidate.state), _keras.seeded(seed):
+        with entered(candidate.state), _keras.seeded(seed), _retracing_expected():
             model = check_keras_model(self.build_fn(), argument="build_fn()")
             _check_compiled(model)
             build_by_step(model, tuple(batch))
@@ -120,3 +122,18 @@ def _check_precision(model: Any, candidate: Candidate) -> None:
         f"{', '.join(used) or 'no precision at all'}. Leave dtypes and policies out of the "
         "builder."
     )
+
+
+@contextlib.contextmanager
+def _retracing_expected() -> Iterator[None]:
+    """Keeps TensorFlow from advice against tracing often: each build is a model of its own."""
+    logger = tf.get_logger()
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return "triggered tf.function retracing" not in record.getMessage()
+
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)
