@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tf_amp_kit
+from tests.comparison.training.reports import small_report
 from tf_amp_kit import cli
 from tf_amp_kit.cli.imported import ImportedBuilder, ImportedData
 from tf_amp_kit.comparison.training.record.parts import (
@@ -19,7 +21,7 @@ from tf_amp_kit.comparison.training.record.parts import (
     Recommendation,
     Verdict,
 )
-from tf_amp_kit.comparison.training.record.report import ComparisonReport
+from tf_amp_kit.comparison.training.record.report import INTERRUPTION, ComparisonReport
 from tf_amp_kit.errors import PrecisionError
 
 NETWORK = """
@@ -29,7 +31,21 @@ import tensorflow as tf
 
 def build():
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="head")], name="net")
-    model.compile("sgd", "mse")
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+def build_talkative():
+    print("building in", keras.config.dtype_policy().name, flush=True)
+    return build()
+
+class Energy(keras.layers.Layer):
+    def call(self, inputs):
+        return keras.ops.square(inputs) * 1e-5
+
+def build_overflowing():
+    layers = [keras.layers.Rescaling(300.0), Energy(), keras.layers.Dense(1, name="head")]
+    model = keras.Sequential([keras.Input((2,)), *layers], name="net")
+    model.compile(keras.optimizers.SGD(0.1), "mse")
     return model
 
 def fail():
@@ -110,7 +126,9 @@ def compare(*arguments):
 def options_of(calls, *options):
     """What the library is called with."""
     assert compare(*NAMES, *options) == 0
-    return calls[-1][1]
+    handed = dict(calls[-1][1])
+    assert handed.pop("verbose") == 2
+    return handed
 
 
 SWITCHES = {"pin": True, "time_steps": True, "jit": True, "isolate": False}
@@ -203,6 +221,27 @@ def test_the_exit_code_is_what_the_verdicts_come_to(outcomes, options, code, cal
     assert compare(*NAMES, *options) == code
 
 
+@pytest.mark.parametrize("outcome", ["equal", "worse"])
+def test_an_interrupted_comparison_shows_and_saves_what_there_is_and_exits_with_130(
+    outcome, calls, capsys
+):
+    calls.report = replace(report_of(outcome), notes=(INTERRUPTION,))
+    assert compare(*NAMES, "--save-to", "report.json") == 130
+    assert f"Note: {INTERRUPTION}" in capsys.readouterr().out
+    assert ComparisonReport.load("report.json") == calls.report
+
+
+def test_an_interruption_before_any_result_is_one_line_and_exits_with_130(monkeypatch, capsys):
+    def interrupt(*sources, **options):
+        raise KeyboardInterrupt
+
+    path = "tf_amp_kit.comparison.training.compare.compare_precisions"
+    monkeypatch.setattr(path, interrupt)
+    assert compare() == 130
+    expected = "tf-amp-kit: interrupted before any run was finished\n"
+    assert capsys.readouterr().err == expected
+
+
 def test_the_report_is_printed_and_the_progress_kept_apart(calls, capsys):
     compare()
     printed = capsys.readouterr()
@@ -293,6 +332,27 @@ def test_without_matplotlib_nothing_is_begun(monkeypatch, capsys):
     assert 'Install it: pip install "tf_amp_kit[plots]".' in printed.err
 
 
+def test_a_report_is_drawn_into_a_file(calls, tmp_path):
+    calls.report = small_report()
+    assert compare(*NAMES, "--figure", "new/curves.png") in (0, 1)
+    assert tmp_path.joinpath("new/curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+# A comparison that is small and not timed.
+SMALL = ["--precisions", "bf16", "--steps", "40", "--no-timing"]
+
+
+def test_a_model_that_trains_as_well_in_half_exits_with_zero(capsys):
+    assert compare("network_to_compare:build_talkative", NAMES[1], *SMALL, "--json") == 0
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    verdicts = {one["name"]: one["verdict"] for one in report["results"]}
+    assert (verdicts["float32"], verdicts["bfloat16"]["outcome"]) == (None, "equal")
+    assert (report["num_steps"], report["measure"], report["seeds"]) == (40, "loss", [0])
+    assert {"building in float32", "building in mixed_bfloat16"} <= {*printed.err.split("\n")}
+    assert "bfloat16, seed 0: 40 of 40 steps" in printed.err
+
+
 TRAINING = ["--precisions", "--steps", "--epochs", "--seeds", "--tolerance", "--batch-size"]
 SWITCHED = ["--no-pins", "--no-timing", "--no-jit", "--isolate"]
 RESULTS = ["--resume", "--save-to", "--figure", "--strict", "--json"]
@@ -316,11 +376,29 @@ def run(folder, *options, interpreter=()):
         [sys.executable, *interpreter, "-m", "tf_amp_kit", *options],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         cwd=folder,
         # The package that is tested, wherever the tests were started.
         env={**os.environ, "PYTHONPATH": str(Path(tf_amp_kit.__file__).parents[1])},
     )
+
+
+def test_a_model_that_overflows_in_half_exits_with_one(capsys):
+    # A sample of 2 becomes 600, and its square 360000, beyond float16's 65504.
+    options = ["--precisions", "fp16", "--steps", "40", "--no-timing", "--no-pins"]
+    assert compare("network_to_compare:build_overflowing", NAMES[1], *options) == 1
+    assert re.search("^float16.*: worse", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_processes_of_their_own_print_nothing_but_json(tmp_path):
+    names = ["network_to_compare:build_talkative", "network_to_compare:train_and_validation"]
+    done = run(tmp_path, "compare", *names, *SMALL, "--isolate", "--json", "--save-to", "a.json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["measure"] == "val_loss"
+    assert all(one["peak_bytes"] > one["base_bytes"] > 0 for one in report["runs"])
+    assert "building in mixed_bfloat16" in done.stderr
+    assert ComparisonReport.load(tmp_path / "a.json").to_dict() == report
 
 
 def test_help_imports_no_tensorflow(tmp_path):

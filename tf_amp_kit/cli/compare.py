@@ -24,7 +24,7 @@ from tf_amp_kit.cli.options import (
     prepare_folder,
     save_figure,
 )
-from tf_amp_kit.cli.process import EXIT_FINDINGS, EXIT_FINE
+from tf_amp_kit.cli.process import EXIT_FINDINGS, EXIT_FINE, EXIT_INTERRUPTED
 from tf_amp_kit.cli.user_code import users_modules
 
 __all__ = ["add_compare"]
@@ -146,8 +146,12 @@ def _run_compare(arguments: argparse.Namespace) -> int:
     from tf_amp_kit.reporting.comparison_plots import plot_curves
 
     check_drawing(arguments.figure)
-    with users_modules(is_json=arguments.json):
-        report = _compared(arguments)
+    try:
+        with users_modules(is_json=arguments.json):
+            report = _compared(arguments)
+    except KeyboardInterrupt:
+        print("tf-amp-kit: interrupted before any run was finished", file=sys.stderr)
+        return EXIT_INTERRUPTED
     if arguments.save_to:
         prepare_folder(arguments.save_to)
         report.save(arguments.save_to)
@@ -161,7 +165,7 @@ def _compared(arguments: argparse.Namespace) -> Any:
 
     sources = _sources(arguments.builder, arguments.data, isolate=arguments.isolate)
     with _stdout_kept_free():
-        return compare_precisions(*sources, **_options(arguments))
+        return compare_precisions(*sources, **_options(arguments), verbose=2)
 
 
 @contextlib.contextmanager
@@ -207,6 +211,8 @@ def _exit_code(report: Any, *, is_strict: bool) -> int:
 
     counted = {WORSE, UNDECIDED} if is_strict else {WORSE}
     verdicts = (one.verdict for one in report.results)
+    if report.is_interrupted:
+        return EXIT_INTERRUPTED
     found = any(verdict and verdict.outcome in counted for verdict in verdicts)
     return EXIT_FINDINGS if found else EXIT_FINE
 

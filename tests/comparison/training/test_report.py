@@ -27,7 +27,7 @@ from tf_amp_kit.comparison.training.record.parts import (
     Recommendation,
     StepSpeed,
 )
-from tf_amp_kit.comparison.training.record.report import ComparisonReport
+from tf_amp_kit.comparison.training.record.report import INTERRUPTION, ComparisonReport
 from tf_amp_kit.errors import ReportError
 
 TEXT = """\
@@ -283,3 +283,8 @@ def test_a_damaged_field_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"seed": 0', '"seed": "zero"'), encoding="utf-8")
     with pytest.raises(ReportError, match=re.escape("(report/runs/seed is 'zero').")):
         ComparisonReport.load(path)
+
+
+@pytest.mark.parametrize(("notes", "is_interrupted"), [((), False), ((INTERRUPTION,), True)])
+def test_a_report_tells_whether_it_was_interrupted(notes, is_interrupted):
+    assert small_report(notes=notes).is_interrupted == is_interrupted

@@ -108,8 +108,8 @@ def compare_precisions(
         resume: A folder that keeps runs, finished or not; they are not made again when the
             call is repeated with the same folder, after an interruption or with more
             seeds or precisions.
-        verbose: 1 tells on standard error how far it is, and prints the report; 0 is
-            silent.
+        verbose: 1 tells on standard error how far it is, and prints the report; 2 only
+            tells how far it is; 0 is silent.
 
     Returns:
         A `ComparisonReport`. After Ctrl-C, what there is by then: unfinished runs say
@@ -171,7 +171,7 @@ def compare_precisions(
             progress=Progress(num_steps, is_shown=bool(verbose)),
         )
         report = Comparison(setup).make(time_steps=time_steps, jit=jit)
-    if verbose:
+    if verbose == 1:
         print(report)
     return report
 

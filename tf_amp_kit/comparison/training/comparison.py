@@ -21,7 +21,7 @@ from tf_amp_kit.comparison.training.record.parts import (
     PrecisionResult,
     TrainingRun,
 )
-from tf_amp_kit.comparison.training.record.report import ComparisonReport
+from tf_amp_kit.comparison.training.record.report import INTERRUPTION, ComparisonReport
 from tf_amp_kit.comparison.training.running.builds import Builder
 from tf_amp_kit.comparison.training.running.folder import Folder
 from tf_amp_kit.comparison.training.running.isolation import (
@@ -117,7 +117,7 @@ class Comparison:
         except KeyboardInterrupt:
             if not any(not run.failure for run in self._runs):
                 raise
-            self._notes.append("It was interrupted: what is missing was not measured.")
+            self._notes.append(INTERRUPTION)
         return self._freeze(batch, time.monotonic() - start)
 
     def _rehearse(self, batch: Batch) -> None:

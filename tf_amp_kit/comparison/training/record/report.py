@@ -23,7 +23,10 @@ from tf_amp_kit.comparison.training.record.tables import tables
 from tf_amp_kit.errors import ReportError, SelectionError
 from tf_amp_kit.tables import some, wrapped
 
-__all__ = ["ComparisonReport"]
+__all__ = ["INTERRUPTION", "ComparisonReport"]
+
+#: What a report notes that Ctrl-C ended early.
+INTERRUPTION: Final = "It was interrupted: what is missing was not measured."
 
 _FORMAT: Final = "tf_amp_kit comparison"
 _VERSION: Final = 1
@@ -94,6 +97,11 @@ class ComparisonReport:
     def worse(self) -> tuple[str, ...]:
         """The names of the precisions that train worse than float32."""
         return self._with_outcome(WORSE)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether Ctrl-C ended it early."""
+        return INTERRUPTION in self.notes
 
     def _with_outcome(self, outcome: str) -> tuple[str, ...]:
         judged = ((one.name, one.verdict) for one in self.results)
