@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import traceback
@@ -371,16 +372,20 @@ def test_the_help_names_every_option_and_the_exit_codes(capsys, monkeypatch):
     ) in " ".join(out.split())
 
 
-def run(folder, *options, interpreter=()):
-    return subprocess.run(
-        [sys.executable, *interpreter, "-m", "tf_amp_kit", *options],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=folder,
+def command(folder, *options, interpreter=()):
+    return {
+        "args": [sys.executable, *interpreter, "-m", "tf_amp_kit", *options],
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "cwd": folder,
         # The package that is tested, wherever the tests were started.
-        env={**os.environ, "PYTHONPATH": str(Path(tf_amp_kit.__file__).parents[1])},
-    )
+        "env": {**os.environ, "PYTHONPATH": str(Path(tf_amp_kit.__file__).parents[1])},
+    }
+
+
+def run(folder, *options, **changes):
+    return subprocess.run(**command(folder, *options, **changes), timeout=300)
 
 
 def test_a_model_that_overflows_in_half_exits_with_one(capsys):
@@ -390,6 +395,35 @@ def test_a_model_that_overflows_in_half_exits_with_one(capsys):
     assert re.search("^float16.*: worse", capsys.readouterr().out, re.MULTILINE)
 
 
+def test_after_ctrl_c_the_same_folder_goes_on(tmp_path, capsys):
+    arguments = ["compare", *NAMES, *SMALL, "--json", "--resume", "runs"]
+    with subprocess.Popen(**command(tmp_path, *arguments)) as process:
+        seen = []
+        for line in process.stderr:
+            seen.append(line)
+            if line.startswith("float32, seed 0: 40 of 40 steps"):
+                process.send_signal(signal.SIGINT)
+                break
+        out, _ = process.communicate(timeout=300)
+    assert process.returncode == 130, seen
+    report = json.loads(out)
+    assert report["notes"][0] == INTERRUPTION
+    assert [(run["name"], run["seed"]) for run in report["runs"]][:1] == [("float32", 0)]
+    assert cli.main(arguments) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert done["runs"][0] == report["runs"][0]
+    assert len(done["runs"]) == 4
+
+
+def test_a_process_prints_nothing_but_json(tmp_path):
+    done = run(
+        tmp_path, "compare", "network_to_compare:build_talkative", NAMES[1], *SMALL, "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["results"][1]["verdict"]["outcome"] == "equal"
+
+
+@pytest.mark.slow
 def test_processes_of_their_own_print_nothing_but_json(tmp_path):
     names = ["network_to_compare:build_talkative", "network_to_compare:train_and_validation"]
     done = run(tmp_path, "compare", *names, *SMALL, "--isolate", "--json", "--save-to", "a.json")
