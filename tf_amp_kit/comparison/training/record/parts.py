@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -113,6 +114,7 @@ class Difference:
             runs as were compared.
         share: The worsening as a share of what float32 learned; NaN if it learned nothing.
         is_judged: Whether it counts for the verdict.
+        learned: What float32 gained between its start and its end; negative if it lost.
     """
 
     measure: str
@@ -123,6 +125,7 @@ class Difference:
     bound: float
     share: float
     is_judged: bool = True
+    learned: float = math.nan
 
 
 @dataclass(frozen=True)
