@@ -8,6 +8,7 @@ AmpError (Exception)
 ├── LayerError (ValueError)          a layer that cannot be kept in float32
 ├── PinError (ValueError)            pins that match nothing, or cannot be set
 ├── PlanError (ValueError)           a file that holds no precision plan
+├── ReportError (ValueError)         a file that holds no comparison of precisions
 ├── InputsError (ValueError)         example inputs are missing or do not fit
 ├── TracingError (RuntimeError)      a model that cannot be observed at all
 ├── ConversionError (ValueError)     a model that cannot be made in another precision
@@ -49,6 +50,7 @@ __all__ = [
     "PlanError",
     "PrecisionError",
     "PureHalfWarning",
+    "ReportError",
     "SelectionError",
     "SlowPrecisionWarning",
     "TracingError",
@@ -92,6 +94,16 @@ class PlanError(AmpError, ValueError):
     Example:
 
     >>> issubclass(PlanError, ValueError)
+    True
+    """
+
+
+class ReportError(AmpError, ValueError):
+    """A file that holds no comparison of precisions, or one of another version.
+
+    Example:
+
+    >>> issubclass(ReportError, ValueError)
     True
     """
 

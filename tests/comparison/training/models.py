@@ -32,7 +32,9 @@ def classifier() -> keras.Model:
     hidden = [layers.Dense(8), layers.BatchNormalization(), layers.ReLU(), layers.Dropout(0.1)]
     model = keras.Sequential([keras.Input((4,)), *hidden, layers.Dense(2)], name="classifier")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(amp.make_loss_scale_optimizer(keras.optimizers.Adam(0.02)), loss, metrics=["accuracy"])
+    model.compile(
+        amp.make_loss_scale_optimizer(keras.optimizers.Adam(0.02)), loss, metrics=["accuracy"]
+    )
     return model
 
 
