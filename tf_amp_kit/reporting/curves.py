@@ -22,7 +22,14 @@ __all__ = ["draw_differences", "draw_lost", "draw_skipped", "draw_values", "lege
 _COLOURS: Final = (
     "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#222222",
 )  # fmt: skip
-_STROKES: Final = ("-", (0, (6, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (1, 1.5)))
+_STROKES: Final = (
+    "-",
+    (0, (6, 1.5)),
+    (0, (2, 1)),
+    (0, (6, 1.5, 1.5, 1.5)),
+    (0, (1, 1.5)),
+    (0, (4, 1, 1, 1, 1, 1)),
+)
 
 _BAND: Final[dict[str, Any]] = {"facecolor": "#0072B2", "alpha": 0.18, "lw": 0}
 _LOST: Final[dict[str, Any]] = {

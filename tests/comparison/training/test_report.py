@@ -37,8 +37,8 @@ It trains as well as float32, and a step takes half the time.
 bfloat16, 2 layers in float32: equal. Worse by 0.3 % of what float32 learned, within its own spread.
 float16 O2, 1 layer in float32: worse. It gave no finite loss with seed 1.
 
-Quality after 4 steps, mean over 2 seeds. Bound: what float32 itself differs by between seeds;
-share: the worsening over what float32 learned
+Quality at the end of 4 steps, mean over 2 seeds. Bound: what float32 itself differs by between
+seeds; share: the worsening over what float32 learned
 
 Measure       Precision       Value  Spread   Worsening  Bound       Share
 --------------------------------------------------------------------------
@@ -97,8 +97,8 @@ Nothing was decided.
 
 bfloat16: undecided. 4 steps are too few.
 
-Quality after 4 steps. Bound: what float32 itself differs by between seeds; share: the worsening
-over what float32 learned
+Quality at the end of 4 steps. Bound: what float32 itself differs by between seeds; share: the
+worsening over what float32 learned
 
 Measure  Precision  Value  Spread  Worsening  Bound   Share
 -----------------------------------------------------------
@@ -147,6 +147,13 @@ def test_a_measure_that_is_not_judged_is_told_apart() -> None:
     report = report_of(results=(FLOAT32, result))
     rows = [line for line in str(report).splitlines() if line.startswith(" " * 14 + "bfloat16")]
     assert [row.split()[-1] for row in rows] == ["yes", "no"]
+
+
+def test_a_spread_that_one_run_cannot_tell_is_unknown() -> None:
+    loss = replace(BFLOAT16.differences[0], spread=math.inf, bound=math.inf)
+    report = report_of(results=(FLOAT32, replace(BFLOAT16, differences=(loss,))))
+    cells = row_of(report, "val_loss", "Quality at the end")
+    assert cells == ["val_loss", "float32", "0.5", "unknown", "-", "-", "-"]
 
 
 def test_without_loss_scaling_nothing_is_said_of_it() -> None:

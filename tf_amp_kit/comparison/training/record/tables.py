@@ -54,8 +54,8 @@ def _quality(report: ComparisonReport) -> Table:
     steps, seeds = counted(report.num_steps, "step"), counted(len(report.seeds), "seed")
     mean = f", mean over {seeds}" if len(report.seeds) > 1 else ""
     title = (
-        f"Quality after {steps}{mean}. Bound: what float32 itself differs by between seeds; "
-        "share: the worsening over what float32 learned"
+        f"Quality at the end of {steps}{mean}. Bound: what float32 itself differs by between "
+        "seeds; share: the worsening over what float32 learned"
     )
     return Table(title, columns, tuple(_quality_rows(report)), num_names=2)
 
@@ -66,7 +66,7 @@ def _quality_rows(report: ComparisonReport) -> Iterator[Sequence[str]]:
     for measure in dict.fromkeys(each.measure for _, each in every):
         group = [(name, each) for name, each in every if each.measure == measure]
         first = group[0][1]
-        values = number(first.reference, 4), number(first.spread, 2)
+        values = number(first.reference, 4), _known(first.spread)
         yield measure, report.results[0].name, *values, *[NOTHING] * 4
         for name, each in group:
             judged = ("yes" if each.is_judged else "no") if tells_judged else NOTHING
@@ -74,8 +74,13 @@ def _quality_rows(report: ComparisonReport) -> Iterator[Sequence[str]]:
 
 
 def _difference_cells(one: Difference) -> Sequence[str]:
-    worsening, bound = number(one.worsening, 2), number(one.bound, 2)
+    worsening, bound = number(one.worsening, 2), _known(one.bound)
     return number(one.value, 4), NOTHING, worsening, bound, share(one.share)
+
+
+def _known(spread: float) -> str:
+    # One run tells nothing of how much runs differ.
+    return number(spread, 2) if math.isfinite(spread) else "unknown"
 
 
 def _runs(report: ComparisonReport) -> Table:
