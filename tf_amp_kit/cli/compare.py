@@ -39,9 +39,9 @@ def add_compare(commands: Any) -> None:
         "precisions, compares quality, speed and memory, and recommends one.",
         epilog="Exits 0 if no precision trains worse than float32, 1 if one does (with --strict "
         "also if that is undecided), 2 if there are no builder and data to compare with. Ctrl-C "
-        "ends the training, shows and saves what the finished runs say, and exits 130; --resume "
-        "goes on from there. An exception of the builder's own, or the data's, keeps its "
-        "traceback.",
+        "ends the training, shows and saves what the finished runs say, and exits 130; with "
+        "--resume the same command goes on from there. An exception of the builder's own, or the "
+        "data's, keeps its traceback.",
     )
     parser.add_argument(
         "builder",
@@ -70,7 +70,10 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--steps", metavar="N", type=count, help="how many steps each run takes")
     length.add_argument(
-        "--epochs", metavar="N", type=count, help="how often each run goes through the data"
+        "--epochs",
+        metavar="N",
+        type=count,
+        help="how often each run sees the data (default: 1)",
     )
     parser.add_argument(
         "--seeds",
@@ -120,7 +123,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "--resume",
         metavar="FOLDER",
         type=output_folder,
-        help="keep finished runs in this folder, and take those that are there already",
+        help="keep runs in this folder, finished or not, and go on from those that are there",
     )
     parser.add_argument(
         "--save-to",
@@ -155,8 +158,8 @@ def _run_compare(arguments: argparse.Namespace) -> int:
     if arguments.save_to:
         prepare_folder(arguments.save_to)
         report.save(arguments.save_to)
-    save_figure(plot_curves, report, arguments.figure)
     print(report.to_json() if arguments.json else report)
+    save_figure(plot_curves, report, arguments.figure)
     return _exit_code(report, is_strict=arguments.strict)
 
 
@@ -209,10 +212,10 @@ def _sources(builder: str, data: str, *, isolate: bool) -> tuple[Any, Any, Any]:
 def _exit_code(report: Any, *, is_strict: bool) -> int:
     from tf_amp_kit.comparison.training.record.parts import UNDECIDED, WORSE
 
-    counted = {WORSE, UNDECIDED} if is_strict else {WORSE}
-    verdicts = (one.verdict for one in report.results)
     if report.is_interrupted:
         return EXIT_INTERRUPTED
+    counted = {WORSE, UNDECIDED} if is_strict else {WORSE}
+    verdicts = (one.verdict for one in report.results)
     found = any(verdict and verdict.outcome in counted for verdict in verdicts)
     return EXIT_FINDINGS if found else EXIT_FINE
 
