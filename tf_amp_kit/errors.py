@@ -16,6 +16,7 @@ AmpError (Exception)
 ├── OptimizerError (ValueError)      an optimizer or a setting that cannot scale
 ├── TrainingStuckError (FloatingPointError)
 │                                    too many steps in a row were skipped
+├── ProcessDiedError (RuntimeError)  a process of its own that ended without an answer
 ├── MissingExtraError (ImportError)  an optional dependency is not installed
 ├── SelectionError (ValueError)      names that a record does not hold
 └── FindingsError (AssertionError)   an audit found what it was told to refuse
@@ -49,6 +50,7 @@ __all__ = [
     "PinWarning",
     "PlanError",
     "PrecisionError",
+    "ProcessDiedError",
     "PureHalfWarning",
     "ReportError",
     "SelectionError",
@@ -134,6 +136,10 @@ class TrainingStuckError(AmpError, FloatingPointError):
     Inside a `tf.function`, in `fit` say, TensorFlow raises its
     `InvalidArgumentError` with the same text.
     """
+
+
+class ProcessDiedError(AmpError, RuntimeError):
+    """The process that a run had for itself ended before it answered."""
 
 
 class MissingExtraError(AmpError, ImportError):

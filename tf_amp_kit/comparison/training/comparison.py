@@ -25,7 +25,6 @@ from tf_amp_kit.comparison.training.record.report import INTERRUPTION, Compariso
 from tf_amp_kit.comparison.training.running.builds import Builder
 from tf_amp_kit.comparison.training.running.folder import Folder
 from tf_amp_kit.comparison.training.running.isolation import (
-    ProcessDied,
     in_own_process,
     measured_run,
 )
@@ -34,6 +33,7 @@ from tf_amp_kit.comparison.training.running.run import INTERRUPTED, USER_MISTAKE
 from tf_amp_kit.comparison.training.running.sources import Source, fingerprint
 from tf_amp_kit.comparison.training.step_times import Speeds, measure_speeds
 from tf_amp_kit.data import Batch, batches_of, num_samples
+from tf_amp_kit.errors import ProcessDiedError
 from tf_amp_kit.precision.pinning.registry import pinned_paths
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
@@ -189,7 +189,7 @@ class Comparison:
             return run.make()
         try:
             record: TrainingRun = in_own_process(measured_run, run)
-        except ProcessDied as death:
+        except ProcessDiedError as death:
             if run.candidate.is_reference:
                 raise
             record = TrainingRun(run.candidate.name, run.seed, (), failure=str(death))
