@@ -20,7 +20,7 @@ def test_the_promised_names_are_all_there() -> None:
         "NonFiniteReport",
         "NumericsReport",
         "compare_gradients",
-    "compare_precisions",
+        "compare_precisions",
         "find_nonfinite",
         "measure_numerics",
         "plan_precision",
