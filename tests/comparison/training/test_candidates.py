@@ -102,9 +102,7 @@ def test_a_state_with_pins_says_so() -> None:
 
 def test_a_plan_brings_its_precision_and_its_pins() -> None:
     plan = plan_of()
-    assert half(plan) == Candidate(
-        "float16 plan", AmpState("float16", "O1", pins=plan.pins)
-    )
+    assert half(plan) == Candidate("float16 plan", AmpState("float16", "O1", pins=plan.pins))
 
 
 @pytest.mark.parametrize("form", [str, lambda path: path])
