@@ -192,11 +192,12 @@ def judge(
             "alone may take so many to find its scale."
         )
         return Verdict(UNDECIDED, (reason,), first.share)
-    outcomes = [_outcome(one, tolerance) for one in differences if one.is_judged]
-    worse = [reason for outcome, reason in outcomes if outcome == WORSE]
+    judged = [(one.share, *_outcome(one, tolerance)) for one in differences if one.is_judged]
+    worse = [(share, reason) for share, outcome, reason in judged if outcome == WORSE]
     if worse:
-        return Verdict(WORSE, tuple(worse), _largest(one.share for one in differences))
-    outcome, reason = outcomes[0]
+        shares, reasons = zip(*worse, strict=True)
+        return Verdict(WORSE, tuple(reasons), _largest(shares))
+    _, outcome, reason = judged[0]
     return Verdict(outcome, (reason,), first.share)
 
 

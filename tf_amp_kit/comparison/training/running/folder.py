@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +109,7 @@ class Folder:
         return (run, variables[:-1], list(content["seen"])) if belong_together else None
 
     def _file(self, *words: Any, suffix: str = "npz") -> Path:
-        name = "-".join(re.sub(r"\W+", "_", str(word)) for word in words)
+        name = "-".join(quote(str(word), safe="") for word in words)
         return self.path / f"{name}.{suffix}"
 
 
@@ -135,8 +136,15 @@ def _write_arrays(file: Path, arrays: Weights) -> None:
 
 
 def _read_arrays(file: Path) -> list[NDArray[Any]]:
-    with np.load(file) as arrays:
-        return [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
+    try:
+        # NumPy leaves a file open that it cannot read.
+        with file.open("rb") as opened, np.load(opened) as arrays:
+            return [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
+    except (EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise InputsError(
+            "The file is damaged. Expected arrays that a comparison kept. Received: "
+            f"{str(file)!r}. Name another folder, or delete this one."
+        ) from error
 
 
 def _read_json(file: Path) -> Any:

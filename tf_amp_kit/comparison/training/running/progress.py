@@ -12,6 +12,8 @@ from tf_amp_kit.comparison.training.record.parts import TrainingRun
 __all__ = ["Progress"]
 
 _SECONDS: Final = 0.5
+# Back to the start, and away with what was there: half a number would look like another.
+_ANEW: Final = "\r\x1b[K"
 _last: list[float] = [0.0]
 
 
@@ -37,7 +39,7 @@ class Progress:
         if not (self.is_shown and sys.stderr.isatty()) or now - _last[0] < _SECONDS:
             return
         _last[0] = now
-        print(f"\r{self._run(run)}", end="", file=sys.stderr, flush=True)
+        print(f"{_ANEW}{self._run(run)}", end="", file=sys.stderr, flush=True)
 
     def end(self, run: TrainingRun) -> None:
         """Says what a run came to."""
@@ -47,7 +49,7 @@ class Progress:
     def say(self, text: str) -> None:
         """Writes a line."""
         if self.is_shown:
-            start = "\r" if sys.stderr.isatty() else ""
+            start = _ANEW if sys.stderr.isatty() else ""
             print(f"{start}{text}", file=sys.stderr, flush=True)
 
     def _run(self, run: TrainingRun) -> str:
