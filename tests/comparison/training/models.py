@@ -22,7 +22,8 @@ _calls = itertools.count()
 
 def linear() -> keras.Model:
     """A model that learns Y from X."""
-    model = keras.Sequential([keras.Input((4,)), layers.Dense(1)], name="linear")
+    # Two layers: the head alone is pinned.
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(1)], name="linear")
     model.compile(keras.optimizers.SGD(0.05), "mse")
     return model
 
@@ -59,15 +60,22 @@ class _TinyLoss(keras.losses.Loss):
         return 1e-8 * tf.square(tf.cast(y, y_pred.dtype) - y_pred)
 
 
+def _on_the_wrong_side(shape: Any, dtype: Any = None) -> Any:
+    return keras.ops.cast([20, 0], dtype or "float32")
+
+
 def saturating_head() -> keras.Model:
     """A softmax that begins far on the wrong side: in half its gradient is exactly zero."""
-    head = layers.Dense(
-        2,
-        activation="softmax",
-        bias_initializer=lambda shape, dtype: keras.ops.cast([20, 0], dtype),
-    )
-    model = keras.Sequential([keras.Input((4,)), head], name="saturating")
+    head = layers.Dense(2, activation="softmax", bias_initializer=_on_the_wrong_side)
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4), head], name="saturating")
     model.compile(keras.optimizers.SGD(0.2), "sparse_categorical_crossentropy")
+    return model
+
+
+def idle() -> keras.Model:
+    """A model that learns next to nothing."""
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(1)], name="idle")
+    model.compile(keras.optimizers.SGD(1e-9), "mse")
     return model
 
 

@@ -44,7 +44,7 @@ def test_tiny_gradients_without_loss_scaling_are_worse() -> None:
     report = compare(models.tiny_gradients, DATA, precisions=("fp16",), pin=False)
 
     assert outcome(report, "float16") == "worse"
-    assert report.result("float16").verdict.share == pytest.approx(1, abs=0.1)
+    assert report.result("float16").verdict.share > 0.9
     assert report.recommendation.name == "float32"
 
 
@@ -82,9 +82,7 @@ def test_too_few_steps_decide_nothing() -> None:
 
 
 def test_a_model_that_learns_nothing_decides_nothing() -> None:
-    random = np.random.default_rng(1).normal(size=models.Y.shape).astype("float32")
-
-    report = compare(models.linear, (models.X, random))
+    report = compare(models.idle, DATA)
 
     assert outcome(report, "bfloat16") == "undecided"
 

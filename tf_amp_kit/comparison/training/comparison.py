@@ -34,7 +34,9 @@ from tf_amp_kit.comparison.training.running.sources import Source, fingerprint
 from tf_amp_kit.comparison.training.step_times import Speeds, measure_speeds
 from tf_amp_kit.data import Batch, batches_of, num_samples
 from tf_amp_kit.errors import ProcessDiedError
+from tf_amp_kit.inspection.expected import computes_in
 from tf_amp_kit.precision.pinning.registry import pinned_paths
+from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
@@ -130,11 +132,19 @@ class Comparison:
                         weights = model.get_weights()
                         self._model_name = model.name
                         self._directions = self._metrics_of(model, batch)
-                    self._num_pins[candidate.name] = len(pinned_paths(LayerPaths(model)))
+                    self._note_pins(candidate, LayerPaths(model))
             except USER_CODE_ERRORS as error:
                 # What half precision makes fail is a result, and told as the run's.
                 if candidate.is_float32 or isinstance(error, USER_MISTAKES):
                     raise
+
+    def _note_pins(self, candidate: Candidate, paths: LayerPaths) -> None:
+        self._num_pins[candidate.name] = len(pinned_paths(paths))
+        if not computes_in(candidate.state.precision, layer_facts(paths)):
+            self._notes.append(
+                f"With its pins, no layer with weights of {candidate.name} computes in half "
+                "precision: it is float32 once more."
+            )
 
     def _metrics_of(self, model: Any, batch: Batch) -> dict[str, str | None]:
         if self._setup.validation is not None:

@@ -115,7 +115,7 @@ def _difference(
 ) -> Difference:
     ends = {run.seed: end_value(run, name) for run in reference}
     mean = statistics.fmean(ends.values())
-    spread = statistics.stdev(ends.values()) if len(ends) > 1 else math.inf
+    spread = _spread_between(ends.values(), [_last_values(run, name) for run in reference])
     value = statistics.fmean(end_value(run, name) for run in others)
     same_seeds = statistics.fmean(ends.get(run.seed, mean) for run in others)
     start = statistics.fmean(start_value(run, name) for run in reference)
@@ -134,31 +134,45 @@ def _difference(
     )
 
 
+def _spread_between(ends: Iterable[float], last_values: Iterable[Sequence[float]]) -> float:
+    """Returns the standard deviation between seeds.
+
+    Of few seeds it may come out small by chance; it is not less than the standard error
+    that each end has from its own last values.
+    """
+    ends = list(ends)
+    if len(ends) < 2:
+        return math.inf
+    errors = [statistics.variance(one) / len(one) for one in last_values if len(one) > 1]
+    return max(statistics.stdev(ends), math.sqrt(statistics.fmean(errors or [0.0])))
+
+
 def end_value(run: TrainingRun, name: str) -> float:
-    """Returns what a measure comes to at the end of a run: the mean of the last values."""
+    """Returns what a measure comes to at the end of a run: the mean of the last values.
+
+    NaN if there are none: skipped steps have no loss.
+    """
+    values = _last_values(run, name)
+    return statistics.fmean(values) if values else math.nan
+
+
+def _last_values(run: TrainingRun, name: str) -> list[float]:
     if name == "loss":
-        return _mean(run.losses[-_window(run) :])
+        return [one for one in run.losses[-_window(run) :] if not math.isnan(one)]
     last = run.evaluations[-_NUM_LAST_EVALUATIONS:]
     # Those at the start are no end of anything.
-    values = [one.values[name.removeprefix("val_")] for one in last if one.step]
-    return _mean(values)
+    return [one.values[name.removeprefix("val_")] for one in last if one.step]
 
 
 def start_value(run: TrainingRun, name: str) -> float:
     """Returns what a measure was before anything was learned."""
     if name == "loss":
-        return _mean(run.losses[: max(1, _window(run) // 2)])
+        return statistics.fmean(run.losses[: max(1, _window(run) // 2)])
     return run.evaluations[0].values[name.removeprefix("val_")]
 
 
 def _window(run: TrainingRun) -> int:
     return max(1, round(_END_SHARE * len(run.losses)))
-
-
-def _mean(values: Sequence[float]) -> float:
-    # Skipped steps have no loss.
-    known = [one for one in values if not math.isnan(one)]
-    return statistics.fmean(known) if known else math.nan
 
 
 def judge(

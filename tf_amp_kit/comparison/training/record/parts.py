@@ -106,7 +106,8 @@ class Difference:
     Attributes:
         measure: `"loss"` for the training loss, `"val_loss"`, `"val_accuracy"` and so on.
         reference: The mean over the float32 runs with the same seeds, at their end.
-        spread: The standard deviation between the float32 runs of different seeds.
+        spread: The standard deviation between the float32 runs of different seeds, at
+            least the standard error that the end of one run has.
         value: The mean over the runs in this precision.
         worsening: By how much it is worse than float32 with the same seeds, positive for
             worse; for a metric of unknown direction the plain difference.
