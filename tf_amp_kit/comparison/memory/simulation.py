@@ -71,9 +71,7 @@ class _Run:
         jitter: Draws how long steps take.
     """
 
-    def __init__(
-        self, steps: Sequence[Step], allocator: Allocator, jitter: random.Random
-    ) -> None:
+    def __init__(self, steps: Sequence[Step], allocator: Allocator, jitter: random.Random) -> None:
         self._steps = steps
         self._allocator = allocator
         self._jitter = jitter
