@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tf_amp_kit import errors as errors
 
 if TYPE_CHECKING:
+    from tf_amp_kit.comparison.memory.estimate import estimate_memory, largest_batch_size
+    from tf_amp_kit.comparison.memory.record import MemoryEstimate
     from tf_amp_kit.comparison.planning.find import plan_precision
     from tf_amp_kit.comparison.planning.record.apply import apply_plan
     from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
@@ -77,6 +79,7 @@ __all__ = [
     "GradientComparison",
     "LossScaleOptimizer",
     "LossScaleState",
+    "MemoryEstimate",
     "NonFiniteReport",
     "NumericsReport",
     "Pin",
@@ -95,9 +98,11 @@ __all__ = [
     "detect_hardware",
     "disable_amp",
     "enable_amp",
+    "estimate_memory",
     "find_nonfinite",
     "float32_op",
     "is_supported",
+    "largest_batch_size",
     "layers",
     "load_model",
     "make_loss_scale_optimizer",
@@ -126,6 +131,7 @@ _HOMES: Final = {
     "GradientComparison": "tf_amp_kit.inspection.numerics.pairs",
     "LossScaleOptimizer": "tf_amp_kit.precision.loss_scaling.optimizer",
     "LossScaleState": "tf_amp_kit.precision.loss_scaling.state",
+    "MemoryEstimate": "tf_amp_kit.comparison.memory.record",
     "NonFiniteReport": "tf_amp_kit.inspection.nonfinite.report",
     "NumericsReport": "tf_amp_kit.inspection.numerics.report",
     "Pin": "tf_amp_kit.precision.pinning.pins",
@@ -144,9 +150,11 @@ _HOMES: Final = {
     "detect_hardware": "tf_amp_kit.hardware",
     "disable_amp": "tf_amp_kit.precision.policy",
     "enable_amp": "tf_amp_kit.precision.policy",
+    "estimate_memory": "tf_amp_kit.comparison.memory.estimate",
     "find_nonfinite": "tf_amp_kit.inspection.nonfinite.find",
     "float32_op": "tf_amp_kit.precision.layers.operations",
     "is_supported": "tf_amp_kit.precision.policy",
+    "largest_batch_size": "tf_amp_kit.comparison.memory.estimate",
     "load_model": "tf_amp_kit.precision.conversion.loading",
     "make_loss_scale_optimizer": "tf_amp_kit.precision.loss_scaling.factory",
     "measure_numerics": "tf_amp_kit.inspection.numerics.measure",
