@@ -166,6 +166,7 @@ def test_gradients_and_drift_are_compared_along_the_way() -> None:
     assert 0 < report.runs_of("bfloat16")[0].drift[-1].of_the_way < 0.1
 
 
+@pytest.mark.slow
 def test_a_run_may_have_its_own_process() -> None:
     own = compare(models.linear, models.batches, steps=20, isolate=True)
     here = compare(models.linear, models.batches, steps=20)

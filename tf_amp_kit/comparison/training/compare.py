@@ -12,7 +12,7 @@ from typing import Any, Final, TypeGuard
 import keras
 
 from tf_amp_kit.comparison.training.candidates import parse_candidates
-from tf_amp_kit.comparison.training.comparison import Comparison, Setup
+from tf_amp_kit.comparison.training.comparison import Comparison
 from tf_amp_kit.comparison.training.judging import FEWEST_SEEDS
 from tf_amp_kit.comparison.training.record.report import ComparisonReport
 from tf_amp_kit.comparison.training.running.builds import Builder
@@ -21,6 +21,7 @@ from tf_amp_kit.comparison.training.running.isolation import check_sendable
 from tf_amp_kit.comparison.training.running.progress import Progress
 from tf_amp_kit.comparison.training.running.run import Schedule
 from tf_amp_kit.comparison.training.running.sources import Source
+from tf_amp_kit.comparison.training.setup import Setup
 from tf_amp_kit.data import DEFAULT_BATCH_SIZE
 from tf_amp_kit.errors import InputsError, PrecisionError
 

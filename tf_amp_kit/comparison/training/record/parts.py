@@ -189,9 +189,9 @@ class MemoryUse:
             what it was before the model was built; None if it was not measured.
     """
 
-    estimated_bytes: int | None
-    largest_batch_size: int | None
-    measured_bytes: int | None
+    estimated_bytes: int | None = None
+    largest_batch_size: int | None = None
+    measured_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class PrecisionResult:
     gradients: tuple[GradientPoint, ...] = ()
     speed: StepSpeed | None = None
     jit_speed: StepSpeed | None = None
-    memory: MemoryUse = MemoryUse(None, None, None)
+    memory: MemoryUse = MemoryUse()
 
 
 @dataclass(frozen=True)
