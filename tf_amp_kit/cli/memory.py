@@ -100,7 +100,7 @@ def _estimated(model: Any, batch_size: int, options: dict[str, Any]) -> Any:
 def _largest(model: Any, num_bytes: int, options: dict[str, Any]) -> int:
     from tf_amp_kit import largest_batch_size
 
-    return int(largest_batch_size(model, num_bytes, **options, verbose=0))
+    return largest_batch_size(model, num_bytes, **options)
 
 
 @contextlib.contextmanager

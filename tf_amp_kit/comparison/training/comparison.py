@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
+import numpy as np
+
 from tf_amp_kit import _keras, hardware
 from tf_amp_kit.comparison.training.candidates import Candidate
 from tf_amp_kit.comparison.training.gradients import gradients_along
@@ -12,18 +14,22 @@ from tf_amp_kit.comparison.training.memory_use import memory_of
 from tf_amp_kit.comparison.training.record.parts import TrainingRun
 from tf_amp_kit.comparison.training.record.report import INTERRUPTION, ComparisonReport
 from tf_amp_kit.comparison.training.results import report_of
+from tf_amp_kit.comparison.training.running.builds import check_own
 from tf_amp_kit.comparison.training.running.isolation import in_own_process, measured_run
 from tf_amp_kit.comparison.training.running.run import INTERRUPTED, USER_MISTAKES, Run
 from tf_amp_kit.comparison.training.running.sources import fingerprint
 from tf_amp_kit.comparison.training.setup import Findings, Setup
 from tf_amp_kit.comparison.training.step_times import measure_speeds
-from tf_amp_kit.data import Batch, batches_of, num_samples
+from tf_amp_kit.data import Batch, num_samples
 from tf_amp_kit.errors import ProcessDiedError
 from tf_amp_kit.inspection.audit import audit_layer_dtypes
 from tf_amp_kit.inspection.expected import computes_in
 from tf_amp_kit.precision.pinning.registry import pinned_paths
+from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.step_graph import trace_step
+from tf_amp_kit.tracing.step_phases import LOSS
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["Comparison"]
@@ -59,20 +65,37 @@ class Comparison:
 
     def _rehearse(self, batch: Batch) -> None:
         """Builds each model once, so that mistakes are told before any training."""
-        setup, weights = self._setup, None
+        setup, first, weights = self._setup, None, None
         for candidate in setup.candidates:
             try:
                 with setup.builder.model(candidate, setup.seeds[0], batch, weights) as model:
-                    if candidate.is_reference:
-                        weights = model.get_weights()
-                        self._found.model_name = model.name
-                        self._found.batch_size = num_samples(batch)
-                        self._found.directions = self._metrics_of(model, batch)
+                    if first is None:
+                        first, weights = model, model.get_weights()
+                        self._try_out(model, batch)
+                    else:
+                        check_own(model, first)
                     self._note_pins(candidate, LayerPaths(model))
             except USER_CODE_ERRORS as error:
                 # What half precision makes fail is a result, and told as the run's.
                 if candidate.is_float32 or isinstance(error, USER_MISTAKES):
                     raise
+
+    def _try_out(self, model: Any, batch: Batch) -> None:
+        """Looks whether float32 can be trained and evaluated on the data."""
+        self._found.model_name = model.name
+        self._found.batch_size = num_samples(batch)
+        trace_step(model, tuple(batch), until=LOSS)
+        validation = self._setup.validation
+        if validation is not None:
+            validation.check_that_it_ends(validation.open())
+            batch = validation.check_that_it_repeats()
+        values = model.test_on_batch(
+            batch.x, batch.y, sample_weight=batch.sample_weight, return_dict=True
+        )
+        self._found.directions = _keras.metric_directions(model)
+        odd = [name for name, value in values.items() if np.ndim(value)]
+        if odd and validation is not None:
+            self._found.notes.append(f"{some(odd)} of the metrics are no numbers: left out.")
 
     def _note_pins(self, candidate: Candidate, paths: LayerPaths) -> None:
         self._found.num_pins[candidate.name] = len(pinned_paths(paths))
@@ -81,14 +104,6 @@ class Comparison:
                 f"With its pins, no layer with weights of {candidate.name} computes in half "
                 "precision: it is float32 once more."
             )
-
-    def _metrics_of(self, model: Any, batch: Batch) -> dict[str, str | None]:
-        if self._setup.validation is not None:
-            data = self._setup.validation.open()
-            self._setup.validation.check_that_it_ends(data)
-            batch = next(batches_of(data, self._setup.validation.batch_size))
-        model.test_on_batch(batch.x, batch.y, sample_weight=batch.sample_weight)
-        return _keras.metric_directions(model)
 
     def _describe(self, batch: Batch) -> None:
         setup = self._setup
@@ -165,7 +180,9 @@ class Comparison:
     def _time(self, *, jit: bool) -> None:
         setup = self._setup
         candidates = [
-            one for one in setup.candidates if not one.is_control and not self._found.has_failed(one.name)
+            one
+            for one in setup.candidates
+            if not one.is_control and not self._found.has_failed(one.name)
         ]
         setup.progress.say("Timing train steps")
         self._found.speeds = self._called(

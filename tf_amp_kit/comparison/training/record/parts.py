@@ -112,10 +112,11 @@ class Difference:
         worsening: By how much it is worse than float32 with the same seeds, positive for
             worse; for a metric of unknown direction the plain difference.
         bound: What float32 itself differs by between seeds, at the 95 % level for as many
-            runs as were compared.
+            runs and measures as were compared.
         share: The worsening as a share of what float32 learned; NaN if it learned nothing.
         is_judged: Whether it counts for the verdict.
         learned: What float32 gained between its start and its end; negative if it lost.
+        learned_late: What it gained after the first tenth of its steps.
     """
 
     measure: str
@@ -127,6 +128,7 @@ class Difference:
     share: float
     is_judged: bool = True
     learned: float = math.nan
+    learned_late: float = math.nan
 
 
 @dataclass(frozen=True)
