@@ -108,7 +108,6 @@ def test_a_step_trains_in_each_precision(name: str, precision: str) -> None:
     x, y = (values[:4] for values in once(study.data)[0])
     with amp.amp_scope(precision):
         model = study.build()
-        amp.pin_float32(model)
     model.run_eagerly = True  # a graph would take longer than the step
     before = [np.array(weight) for weight in model.trainable_weights]
 
@@ -116,9 +115,18 @@ def test_a_step_trains_in_each_precision(name: str, precision: str) -> None:
 
     assert np.isfinite(logs["loss"])
     assert study.metric in logs
-    assert model.layers[-1].compute_dtype == "float32"
     if precision != "fp16":  # which may skip its first steps to find its scale
         assert any((was != np.array(now)).any() for was, now in _pairs(before, model))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_pinning_keeps_the_head_in_float32(name: str) -> None:
+    with amp.amp_scope("fp16"):
+        model = STUDIES[name].build()
+        amp.pin_float32(model)
+
+    assert model.layers[1].compute_dtype == "float16"
+    assert model.layers[-1].compute_dtype == "float32"
 
 
 def test_float16_is_trained_with_a_loss_scale() -> None:
