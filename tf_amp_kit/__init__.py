@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from tf_amp_kit.comparison.planning.find import plan_precision
     from tf_amp_kit.comparison.planning.record.apply import apply_plan
     from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
-    from tf_amp_kit.errors import PlanError
+    from tf_amp_kit.comparison.training.compare import compare_precisions
+    from tf_amp_kit.comparison.training.record.report import ComparisonReport
+    from tf_amp_kit.errors import PlanError, ReportError
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
     from tf_amp_kit.inspection.monitor import AmpMonitor
@@ -52,6 +54,11 @@ if TYPE_CHECKING:
         is_supported,
     )
     from tf_amp_kit.precision.state import AmpState
+    from tf_amp_kit.reporting.comparison_plots import (
+        plot_costs,
+        plot_curves,
+        plot_gradient_histograms,
+    )
     from tf_amp_kit.reporting.plots import (
         plot_exponents,
         plot_gradients,
@@ -65,6 +72,7 @@ __all__ = [
     "AmpMonitor",
     "AmpState",
     "AuditReport",
+    "ComparisonReport",
     "Finding",
     "GradientComparison",
     "LossScaleOptimizer",
@@ -76,10 +84,12 @@ __all__ = [
     "PlanError",
     "PrecisionPlan",
     "Protection",
+    "ReportError",
     "amp_scope",
     "apply_plan",
     "audit_layer_dtypes",
     "compare_gradients",
+    "compare_precisions",
     "convert_model",
     "current_amp",
     "detect_hardware",
@@ -94,7 +104,10 @@ __all__ = [
     "measure_numerics",
     "pin_float32",
     "plan_precision",
+    "plot_costs",
+    "plot_curves",
     "plot_exponents",
+    "plot_gradient_histograms",
     "plot_gradients",
     "plot_layers",
     "plot_plan",
@@ -108,6 +121,7 @@ _HOMES: Final = {
     "AmpMonitor": "tf_amp_kit.inspection.monitor",
     "AmpState": "tf_amp_kit.precision.state",
     "AuditReport": "tf_amp_kit.inspection.audit",
+    "ComparisonReport": "tf_amp_kit.comparison.training.record.report",
     "Finding": "tf_amp_kit.inspection.audit",
     "GradientComparison": "tf_amp_kit.inspection.numerics.pairs",
     "LossScaleOptimizer": "tf_amp_kit.precision.loss_scaling.optimizer",
@@ -119,10 +133,12 @@ _HOMES: Final = {
     "PlanError": "tf_amp_kit.errors",
     "PrecisionPlan": "tf_amp_kit.comparison.planning.record.plan",
     "Protection": "tf_amp_kit.precision.loss_scaling.shadows",
+    "ReportError": "tf_amp_kit.errors",
     "amp_scope": "tf_amp_kit.precision.policy",
     "apply_plan": "tf_amp_kit.comparison.planning.record.apply",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
     "compare_gradients": "tf_amp_kit.inspection.numerics.gradients",
+    "compare_precisions": "tf_amp_kit.comparison.training.compare",
     "convert_model": "tf_amp_kit.precision.conversion.convert",
     "current_amp": "tf_amp_kit.precision.policy",
     "detect_hardware": "tf_amp_kit.hardware",
@@ -136,7 +152,10 @@ _HOMES: Final = {
     "measure_numerics": "tf_amp_kit.inspection.numerics.measure",
     "pin_float32": "tf_amp_kit.precision.pinning.pin",
     "plan_precision": "tf_amp_kit.comparison.planning.find",
+    "plot_costs": "tf_amp_kit.reporting.comparison_plots",
+    "plot_curves": "tf_amp_kit.reporting.comparison_plots",
     "plot_exponents": "tf_amp_kit.reporting.plots",
+    "plot_gradient_histograms": "tf_amp_kit.reporting.comparison_plots",
     "plot_gradients": "tf_amp_kit.reporting.plots",
     "plot_layers": "tf_amp_kit.reporting.plots",
     "plot_plan": "tf_amp_kit.reporting.plots",

@@ -41,6 +41,7 @@ from tf_amp_kit._keras.layers import (
     is_functional,
     is_only_inferring_shapes,
     losses_restored,
+    metric_directions,
     tracked_layers,
     writes_its_layers,
 )
@@ -57,7 +58,7 @@ from tf_amp_kit._keras.policies import (
     replace_policy,
     unsafe_deserialization,
 )
-from tf_amp_kit._keras.randomness import random_state_restored
+from tf_amp_kit._keras.randomness import random_state_restored, seeded
 from tf_amp_kit._keras.saving import (
     can_repeat_compile,
     compile_arguments,
@@ -119,6 +120,7 @@ __all__ = [
     "lambda_config",
     "losses_restored",
     "may_be_written",
+    "metric_directions",
     "names_of_another_process",
     "onednn_accepts",
     "onednn_is_enabled",
@@ -132,6 +134,7 @@ __all__ = [
     "registered_kernels",
     "replace_policy",
     "replicas_need_no_merge_call",
+    "seeded",
     "serialized",
     "set_input_dtypes",
     "sharing_revived",

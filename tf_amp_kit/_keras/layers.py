@@ -227,3 +227,23 @@ def is_only_inferring_shapes() -> bool:
     from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
     return bool(in_symbolic_scope())
+
+
+def metric_directions(model: Any) -> dict[str, str | None]:
+    """Tells of each compiled metric whether more is better, `"up"`, or less, `"down"`.
+
+    Uses `Metric._direction`, which says nothing (None) for metrics that nobody gave one,
+    and `CompileMetrics.metrics` by way of `Model.metrics`: there is no public way.
+
+    Args:
+        model: A compiled model that has been trained or evaluated.
+    """
+    pending, found = list(model.metrics), {}
+    while pending:
+        one = pending.pop()
+        inner = getattr(one, "metrics", None)
+        if inner:
+            pending.extend(inner)
+        else:
+            found[one.name] = getattr(one, "_direction", None)
+    return found

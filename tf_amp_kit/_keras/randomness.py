@@ -8,6 +8,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import keras
+import numpy as np
+
 
 class _OtherSequence:
     """Draws from a sequence of its own for one thread, from the original for others.
@@ -59,3 +62,33 @@ def random_state_restored() -> Iterator[None]:
             keras_generator.state.assign(keras_seed)
         else:
             global_state.set_global_attribute("global_seed_generator", None)
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seeds all global sequences for a `with` block, and gives them back afterwards.
+
+    Uses `tensorflow.python.eager.context.context()._seed` and `_rng`, and the global
+    state of Keras that `keras.utils.set_random_seed` sets: there is no public way to read
+    either, or to go on with a sequence that was left.
+
+    Args:
+        seed: What `keras.utils.set_random_seed` takes.
+    """
+    from keras.src.backend.common import global_state
+    from tensorflow.python.eager import context
+
+    tf_context = context.context()
+    before = getattr(tf_context, "_seed", None), getattr(tf_context, "_rng", None)
+    names = ("global_random_seed", "global_seed_generator")
+    of_keras = {name: global_state.get_global_attribute(name) for name in names}
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    try:
+        keras.utils.set_random_seed(seed)
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+        tf_context._seed, tf_context._rng = before
+        for name, value in of_keras.items():
+            global_state.set_global_attribute(name, value)

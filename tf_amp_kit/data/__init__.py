@@ -9,6 +9,7 @@ from tf_amp_kit.data.batches import (
     batches_of,
     check_num_batches,
     count_batches,
+    num_samples,
 )
 from tf_amp_kit.data.changes import (
     widened_specs,
@@ -29,6 +30,7 @@ __all__ = [
     "count_batches",
     "first_inputs",
     "input_specs",
+    "num_samples",
     "tiny_batch",
     "widened_specs",
     "with_batch_size",

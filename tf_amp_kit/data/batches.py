@@ -20,6 +20,7 @@ __all__ = [
     "batches_of",
     "check_num_batches",
     "count_batches",
+    "num_samples",
 ]
 
 #: How many samples of arrays are a batch, as in `fit`.
@@ -64,13 +65,16 @@ def as_data(data: Any, y: Any = None, sample_weight: Any = None) -> Any:
     return (data, y) if sample_weight is None else (data, y, sample_weight)
 
 
-def batches_of(data: Any, batch_size: int | None) -> Iterator[Batch]:
+def batches_of(data: Any, batch_size: int | None, *, shuffle_seed: Any = None) -> Iterator[Batch]:
     """Yields batches of tensors.
 
     Args:
         data: A dataset or `PyDataset` of batches, or a tuple `(x, y)` or
             `(x, y, sample_weight)` of arrays or tensors, sparse and ragged too.
         batch_size: How many samples of arrays are a batch; None for all of them.
+        shuffle_seed: Puts the samples of arrays into another order, as NumPy's
+            `default_rng` of this seed draws it; None leaves them. Datasets have an
+            order of their own, and sparse tensors keep theirs.
 
     Yields:
         One `Batch` after the other, float64 values as float32, as in `fit`.
@@ -87,7 +91,7 @@ def batches_of(data: Any, batch_size: int | None) -> Iterator[Batch]:
     _check_batch_size(batch_size)
     specs = batch_specs(data)
     is_empty = True
-    for batch in _raw_batches(data, specs, batch_size):
+    for batch in _raw_batches(data, specs, batch_size, shuffle_seed):
         is_empty = False
         yield Batch(*_map(_converted, specs, tuple(batch)))
     if is_empty:
@@ -137,6 +141,17 @@ def check_num_batches(batches: Any) -> None:
         )
 
 
+def num_samples(batch: Batch) -> int:
+    """Returns how many samples a batch holds.
+
+    Example:
+
+    >>> num_samples(Batch(np.zeros((4, 3))))
+    4
+    """
+    return int(tf.nest.flatten(batch.x)[0].shape[0])
+
+
 def _check_batch_size(batch_size: Any) -> None:
     is_whole = isinstance(batch_size, Integral) and not isinstance(batch_size, bool)
     if batch_size is not None and (not is_whole or batch_size < 1):
@@ -146,7 +161,9 @@ def _check_batch_size(batch_size: Any) -> None:
         )
 
 
-def _raw_batches(data: Any, specs: Any, batch_size: int | None) -> Iterator[Batch]:
+def _raw_batches(
+    data: Any, specs: Any, batch_size: int | None, shuffle_seed: Any
+) -> Iterator[Batch]:
     if isinstance(data, tf.data.Dataset):
         for element in data:
             yield _batch(element)
@@ -154,7 +171,7 @@ def _raw_batches(data: Any, specs: Any, batch_size: int | None) -> Iterator[Batc
         for index in range(_length(data)):
             yield _batch(data[index])
     else:
-        yield from _slices(_arrays(data, specs), specs, batch_size)
+        yield from _slices(_arrays(data, specs), specs, batch_size, shuffle_seed)
 
 
 def _arrays(data: Any, specs: Any) -> Any:
@@ -171,7 +188,7 @@ def _length(data: Any) -> int:
     return 2**62 if count is None else int(count)
 
 
-def _slices(whole: Any, specs: Any, batch_size: int | None) -> Iterator[Batch]:
+def _slices(whole: Any, specs: Any, batch_size: int | None, shuffle_seed: Any) -> Iterator[Batch]:
     lengths: list[int] = []
     _map(lambda _, leaf: lengths.append(int(leaf.shape[0])), specs, whole)
     if len(set(lengths)) > 1:
@@ -181,9 +198,21 @@ def _slices(whole: Any, specs: Any, batch_size: int | None) -> Iterator[Batch]:
     # Empty data are one empty batch.
     length = max(lengths[0], 1)
     step = batch_size or length
+    order = _order(whole, lengths[0], shuffle_seed)
     for start in range(0, length, step):
         end = min(start + step, lengths[0])
-        yield Batch(*_map(lambda _, leaf: _part(leaf, start, end), specs, whole))  # noqa: B023
+        rows = slice(start, end) if order is None else order[start:end]
+        yield Batch(*_map(lambda _, leaf: _part(leaf, rows), specs, whole))  # noqa: B023
+
+
+def _order(whole: Any, length: int, shuffle_seed: Any) -> Any:
+    if shuffle_seed is None or any(isinstance(leaf, tf.SparseTensor) for leaf in _leaves(whole)):
+        return None
+    return np.random.default_rng(shuffle_seed).permutation(length)
+
+
+def _leaves(whole: Any) -> list[Any]:
+    return list(keras.tree.flatten(tuple(whole)))
 
 
 def _map(change: Callable[[Any, Any], Any], specs: Any, values: Any) -> Any:
@@ -211,11 +240,14 @@ def _is_shape(leaf: Any) -> bool:
     return isinstance(leaf, tuple | tf.TensorShape) and None in list(leaf)
 
 
-def _part(leaf: Any, start: int, end: int) -> Any:
+def _part(leaf: Any, rows: Any) -> Any:
+    """Takes rows: a slice, or their positions."""
     if isinstance(leaf, tf.SparseTensor):
-        begin = [start] + [0] * (leaf.shape.rank - 1)
-        return tf.sparse.slice(leaf, begin, [end - start, *leaf.shape[1:]])
-    return leaf[start:end]
+        begin = [rows.start] + [0] * (leaf.shape.rank - 1)
+        return tf.sparse.slice(leaf, begin, [rows.stop - rows.start, *leaf.shape[1:]])
+    if tf.is_tensor(leaf) and not isinstance(rows, slice):
+        return tf.gather(leaf, rows)
+    return leaf[rows]
 
 
 def _converted(spec: Any, value: Any) -> Any:

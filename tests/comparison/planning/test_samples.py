@@ -14,10 +14,9 @@ from keras import layers
 from tf_amp_kit.comparison.planning.running.samples import (
     common_specs,
     nudged,
-    num_samples,
     split_batches,
 )
-from tf_amp_kit.data import Batch
+from tf_amp_kit.data import Batch, num_samples
 from tf_amp_kit.errors import InputsError
 
 

@@ -10,10 +10,10 @@ from tf_amp_kit.comparison.planning.effects import RANGE_HEADROOM, Effects, is_n
 from tf_amp_kit.comparison.planning.planner import Planner
 from tf_amp_kit.comparison.planning.record.parts import CurvePoint, UnitEffect
 from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
-from tf_amp_kit.comparison.planning.running.samples import num_samples
 from tf_amp_kit.comparison.planning.search import Outcome, Search
 from tf_amp_kit.comparison.planning.step_times import measure_step_times
 from tf_amp_kit.comparison.planning.tolerances import default_tolerance, rounding_error
+from tf_amp_kit.data import num_samples
 from tf_amp_kit.formats import format_of
 from tf_amp_kit.precision.pinning.pins import Pin, Pins
 from tf_amp_kit.tables import some, wrapped

@@ -9,12 +9,12 @@ from typing import Any, Final
 import keras
 import tensorflow as tf
 
-from tf_amp_kit.data import Batch, as_data, batch_specs, batches_of, widened_specs
+from tf_amp_kit.data import Batch, as_data, batch_specs, batches_of, num_samples, widened_specs
 from tf_amp_kit.errors import InputsError
 from tf_amp_kit.tracing.step_graph import trace_step
 from tf_amp_kit.tracing.step_phases import OUTPUTS
 
-__all__ = ["common_specs", "nudged", "num_samples", "split_batches"]
+__all__ = ["common_specs", "nudged", "split_batches"]
 
 # So many samples, in whole batches, are searched on, and as many held out.
 _NUM_SAMPLES: Final = 64
@@ -54,11 +54,6 @@ def common_specs(model: Any, data: Any, batches: Sequence[Batch]) -> Any:
         # Open dimensions would be refused by TensorFlow alone, in the middle of a run.
         trace_step(model, tuple(batches[-1]), in_float32=True, until=OUTPUTS, training=False)
     return wider
-
-
-def num_samples(batch: Batch) -> int:
-    """Returns how many samples a batch holds."""
-    return int(tf.nest.flatten(batch.x)[0].shape[0])
 
 
 def nudged(batch: Batch) -> Batch:

@@ -1,0 +1,1 @@
+"""Training the same model in several precisions, and judging what comes of it."""

@@ -1,0 +1,1 @@
+"""What a comparison of precisions holds, and how it prints itself."""

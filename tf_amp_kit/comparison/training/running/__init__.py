@@ -1,0 +1,1 @@
+"""Training one model: in one precision, with one seed, perhaps in its own process."""
