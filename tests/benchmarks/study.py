@@ -1,14 +1,13 @@
 """What half precision costs and brings, on four nets and real data: the study that ships.
 
     python -m tests.benchmarks.study [--nets NAME ...] [--seeds 3] [--steps N]
-        [--output notebooks/study.json] [--in-process]
+        [--output notebooks/study] [--runs FOLDER] [--in-process]
 
 Each net is trained in float32, bfloat16 and float16 by `compare_precisions`, each run in a
-process of its own. After each net the file is written anew with what there is, so that an
-interrupted study keeps its nets; nets in the file that were not asked for stay. With
-`--runs FOLDER` an interrupted net continues, too.
-
-Without `--output` the reports and the table are printed, and nothing is written.
+process of its own, and its report is saved as NAME.json in the output folder: it names the
+machine, and its last note the data. Reports in that folder of nets that were not asked for
+stay as they are, and are in the table that is printed at the end. `--runs` keeps runs, so
+that the same command continues after an interruption. Without `--output` nothing is written.
 """
 
 from __future__ import annotations
@@ -16,29 +15,28 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
-import json
-import math
 import os
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
 import tf_amp_kit as amp
-from tests.benchmarks.study_nets import STUDIES, Samples, Study
+from tests.benchmarks.study_nets import STUDIES, Samples
+from tf_amp_kit.comparison.training.record.parts import PrecisionResult, StepSpeed
+from tf_amp_kit.comparison.training.record.report import ComparisonReport
 
-# Curves are kept as means over so many steps: enough to draw.
-CURVE_STEPS = 10
+# Enough to draw a curve, and a third of the file.
+LOSS_DIGITS = 5
 COLUMNS = (
     *("net", "precision", "val loss", "metric", "worse by", "bound", "verdict"),
-    *("step", "jit step", "memory", "estimate"),
+    *("step ms", "with jit", "measured MB", "estimated MB"),
 )
 
 
-def compared(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Compare the precisions on one net, and return what the file keeps of it."""
+def compared(name: str, options: argparse.Namespace) -> ComparisonReport:
+    """Compare the precisions on one net."""
     study = STUDIES[name]
     train, validation = study.data()
     report = amp.compare_precisions(
@@ -52,112 +50,82 @@ def compared(name: str, options: argparse.Namespace) -> dict[str, Any]:
         isolate=not options.in_process,
         resume=options.runs and Path(options.runs) / name,
     )
-    return kept(study, train, validation, report)
-
-
-def kept(study: Study, train: Samples, validation: Samples, report: Any) -> dict[str, Any]:
-    """Return what is worth keeping, for JSON.
-
-    Args:
-        study: What was studied.
-        train: Its training data.
-        validation: Its validation data.
-        report: The `ComparisonReport`.
-    """
-    return plain(
-        {
-            "data": study.source,
-            "digest": digest(train, validation),
-            "num_samples": [len(train[0]), len(validation[0])],
-            "metric": study.metric,
-            "machine": report.machine,
-            "steps": report.num_steps,
-            "batch_size": report.batch_size,
-            "seeds": report.seeds,
-            "tolerance": report.tolerance,
-            "recommendation": report.recommendation,
-            "notes": report.notes,
-            "results": [_result(one) for one in report.results],
-            "runs": [_run(one) for one in report.runs],
-        }
-    )
+    note = f"Data: {study.source}. Digest {digest(train, validation)}."
+    return dataclasses.replace(shortened(report), notes=(*report.notes, note))
 
 
 def digest(*samples: Samples) -> str:
     """Return a short name of data, by which two machines can tell that theirs are the same."""
-    content = b"".join(
-        np.ascontiguousarray(values).tobytes() for pair in samples for values in pair
+    content = hashlib.sha256()
+    for values in (values for pair in samples for values in pair):
+        content.update(np.ascontiguousarray(values))
+    return content.hexdigest()[:12]
+
+
+def shortened(report: ComparisonReport) -> ComparisonReport:
+    """Return a report with losses of a few digits."""
+    runs = tuple(
+        dataclasses.replace(
+            run, losses=tuple(float(f"{one:.{LOSS_DIGITS}g}") for one in run.losses)
+        )
+        for run in report.runs
     )
-    return hashlib.sha256(content).hexdigest()[:12]
+    return dataclasses.replace(report, runs=runs)
 
 
-def curve(losses: Any) -> list[float]:
-    """Return the mean losses of steps by tens, without those that are NaN."""
-    tens = [losses[start : start + CURVE_STEPS] for start in range(0, len(losses), CURVE_STEPS)]
-    known = [[loss for loss in ten if not math.isnan(loss)] for ten in tens]
-    return [float(f"{np.mean(ten):.5g}") if ten else math.nan for ten in known]
-
-
-def plain(value: Any) -> Any:
-    """Return records, tuples and numbers as JSON takes them; None for what is not finite."""
-    if dataclasses.is_dataclass(value):
-        return plain(dataclasses.asdict(value))
-    if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def table(nets: dict[str, Any]) -> str:
+def table(reports: dict[str, ComparisonReport]) -> str:
     """Return the table of the study, in Markdown: one line for each net and precision.
 
     Worse by, and bound: of the validation loss, in percent of what float32 learned.
     """
     lines = [COLUMNS, ["---"] * len(COLUMNS)]
-    lines += [_cells(name, net, one) for name, net in nets.items() for one in net["results"]]
+    for name, report in reports.items():
+        lines += [[name, *_cells(report, one, STUDIES[name].metric)] for one in report.results]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _result(result: Any) -> dict[str, Any]:
-    fields = ("name", "level", "num_pins", "verdict", "differences", "speed", "jit_speed", "memory")
-    return {field: getattr(result, field) for field in fields}
-
-
-def _run(run: Any) -> dict[str, Any]:
-    """Return a run without its weights' drift and with a shorter curve."""
-    fields = ("name", "seed", "skipped_steps", "loss_scale", "seconds", "failure")
-    evaluations = [{"step": one.step, **one.values} for one in run.evaluations]
-    known = {field: getattr(run, field) for field in fields}
-    return {**known, "losses": curve(run.losses), "evaluations": evaluations}
-
-
-def _cells(name: str, net: dict[str, Any], result: dict[str, Any]) -> list[str]:
-    measures = {one["measure"]: one for one in result["differences"]}
-    loss, metric = (measures.get(f"val_{one}", {}) for one in ("loss", net["metric"]))
-    verdict = result["verdict"] or {"outcome": "-"}
-    seconds = [(result[one] or {}).get("seconds") for one in ("speed", "jit_speed")]
-    memory = [result["memory"][f"{one}_bytes"] for one in ("measured", "estimated")]
+def _cells(report: ComparisonReport, result: PrecisionResult, metric: str) -> list[str]:
     return [
-        name,
-        result["name"],
-        _figure(loss.get("value"), ".4f"),
-        f"{_figure(metric.get('value'), '.4f')} {net['metric']}" if metric else "-",
-        _figure(loss.get("share"), "+.2%"),
-        _figure(_bound_share(loss), ".2%"),
-        verdict["outcome"],
-        *(_figure(one and one["median"] * 1e3, ".1f", " ms") for one in seconds),
-        *(_figure(one and one / 1e6, ".0f", " MB") for one in memory),
+        result.name,
+        _value(report, result, "val_loss"),
+        _value(report, result, f"val_{metric}"),
+        *_judgement(result),
+        _milliseconds(result.speed),
+        _milliseconds(result.jit_speed),
+        _megabytes(result.memory.measured_bytes),
+        _megabytes(result.memory.estimated_bytes),
     ]
 
 
-def _bound_share(loss: dict[str, Any]) -> float | None:
-    bound, learned = loss.get("bound"), loss.get("learned")
-    return bound / learned if bound is not None and learned else None
+def _value(report: ComparisonReport, result: PrecisionResult, measure: str) -> str:
+    """Return what a measure came to; for float32, what the others were compared with."""
+    is_float32 = result.verdict is None
+    compared_with = report.results[1:] if is_float32 else [result]
+    found = [
+        f"{one.reference if is_float32 else one.value:.4f}"
+        for each in compared_with
+        for one in each.differences
+        if one.measure == measure
+    ]
+    return found[0] if found else "-"
 
 
-def _figure(value: float | None, form: str, unit: str = "") -> str:
-    return "-" if value is None else f"{value:{form}}{unit}"
+def _judgement(result: PrecisionResult) -> list[str]:
+    """Return by how much it is worse, what float32 differs by itself, and the verdict."""
+    if result.verdict is None:
+        return ["-", "-", "-"]
+    losses = [one for one in result.differences if one.measure == "val_loss"]
+    shares = [f"{one.share:+.2%}" for one in losses] or ["-"]
+    bounds = [f"{one.bound / one.learned:.2%}" for one in losses] or ["-"]
+    return [shares[0], bounds[0], result.verdict.outcome]
+
+
+def _milliseconds(speed: StepSpeed | None) -> str:
+    return "-" if speed is None or speed.seconds is None else f"{speed.seconds.median * 1e3:.1f}"
+
+
+def _megabytes(num_bytes: int | None) -> str:
+    return "-" if num_bytes is None else f"{num_bytes / 1e6:.0f}"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -166,22 +134,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--nets", nargs="+", choices=STUDIES, default=list(STUDIES))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="other than each net's own")
-    parser.add_argument("--output", type=Path, help="the file to write")
+    parser.add_argument("--output", type=Path, help="the folder to write reports to")
     parser.add_argument("--runs", help="a folder that keeps runs, to continue")
     help_text = "all runs in this process: faster, but without measured memory"
     parser.add_argument("--in-process", action="store_true", help=help_text)
     options = parser.parse_args(argv)
-    nets = json.loads(options.output.read_text()) if _is_there(options.output) else {}
+    reports = {}
     for name in options.nets:
-        nets[name] = compared(name, options)
+        reports[name] = compared(name, options)
         if options.output:
-            options.output.write_text(json.dumps(nets, indent=1, allow_nan=False) + "\n")
-    print(table(nets))
+            options.output.mkdir(parents=True, exist_ok=True)
+            reports[name].save(options.output / f"{name}.json")
+    print(table({**_saved(options.output), **reports}))
     return 0
 
 
-def _is_there(path: Path | None) -> bool:
-    return path is not None and path.exists()
+def _saved(folder: Path | None) -> dict[str, ComparisonReport]:
+    paths = {name: folder / f"{name}.json" for name in STUDIES} if folder else {}
+    return {name: ComparisonReport.load(path) for name, path in paths.items() if path.exists()}
 
 
 if __name__ == "__main__":

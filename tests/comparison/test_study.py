@@ -1,31 +1,57 @@
-"""The study keeps what its table and figures need, as JSON that anything reads."""
+"""The study saves reports that are short enough to keep, and tells them in one table."""
 
 from __future__ import annotations
 
-import json
-import math
-from types import SimpleNamespace
-from typing import Any
+import dataclasses
 
 import numpy as np
 import pytest
 
-from tests.benchmarks.study import curve, digest, kept, plain, table
-from tests.benchmarks.study_nets import STUDIES
+import tf_amp_kit as amp
+from tests.benchmarks import study
+from tests.benchmarks.study import digest, main, shortened, table
+from tf_amp_kit.comparison.timing import Quartiles
+from tf_amp_kit.comparison.training.record.parts import (
+    Difference,
+    MemoryUse,
+    PrecisionResult,
+    Recommendation,
+    StepSpeed,
+    TrainingRun,
+    Verdict,
+)
+from tf_amp_kit.comparison.training.record.report import ComparisonReport
 
 PAIR = (np.zeros((4, 2), "float32"), np.ones(4, "int64"))
 
-
-def test_a_curve_is_the_means_of_ten_steps() -> None:
-    losses = [float(step) for step in range(25)]
-
-    # 0 to 9, 10 to 19, and the five that are left.
-    assert curve(losses) == [4.5, 14.5, 22.0]
-
-
-def test_a_curve_leaves_out_steps_that_were_skipped() -> None:
-    assert curve([math.nan, 1.0, 3.0]) == [2.0]
-    assert math.isnan(curve([math.nan] * 10)[0])
+# float32 learned 2.0; float16 is worse by 0.02 of loss, which is 1 % of that.
+DIFFERENCES = (
+    Difference("val_loss", 0.3, 0.03, 0.32, 0.02, 0.08, 0.01, learned=2.0),
+    Difference("val_accuracy", 0.9, 0.01, 0.89, 0.01, 0.02, 0.0125, learned=0.8),
+)
+REPORT = ComparisonReport(
+    model_name="net",
+    machine="2 CPUs",
+    batch_size=32,
+    num_steps=2,
+    seeds=(0,),
+    tolerance=0.01,
+    measure="val_loss",
+    results=(
+        PrecisionResult(
+            *("float32", "float32", "O0", 0, None, ()),
+            speed=StepSpeed(Quartiles(0.004, 0.005, 0.006)),
+            memory=MemoryUse(12_000_000, None, 300_000_000),
+        ),
+        PrecisionResult(
+            *("float16", "float16", "O1", 1, Verdict("equal", (), 0.01), DIFFERENCES),
+            speed=StepSpeed(Quartiles(0.01, 0.0104, 0.012)),
+        ),
+    ),
+    runs=(TrainingRun("float32", 0, (2.3456789, float("nan"))),),
+    recommendation=Recommendation("float32", None, None, ()),
+    seconds=1.0,
+)
 
 
 def test_a_digest_tells_other_data() -> None:
@@ -36,65 +62,60 @@ def test_a_digest_tells_other_data() -> None:
     assert len(digest(PAIR)) == 12
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_none_in_the_file(value: float) -> None:
-    assert plain({"a": (value, 1.5)}) == {"a": [None, 1.5]}
+def test_losses_are_kept_to_five_digits() -> None:
+    (run,) = shortened(REPORT).runs
+
+    np.testing.assert_array_equal(run.losses, (2.3457, np.nan))
 
 
 def test_the_table_tells_each_precision_of_each_net() -> None:
-    net = kept(STUDIES["CNN"], PAIR, PAIR, _report())
+    text = table({"CNN": REPORT})
 
-    text = table({"CNN": json.loads(json.dumps(net, allow_nan=False))})
-
-    # Learned: 2.0. Worse by 0.01 of it, with a bound of 0.04.
+    # A bound of 0.08 is 4 % of what was learned.
     assert text.splitlines()[2:] == [
-        "| CNN | float32 | 0.3000 | 0.9000 accuracy | - | - | - | 5.0 ms | - | 300 MB | 12 MB |",
-        "| CNN | float16 | 0.3200 | 0.8900 accuracy | +1.00% | 4.00% | equal "
-        "| 10.0 ms | - | - | - |",
+        "| CNN | float32 | 0.3000 | 0.9000 | - | - | - | 5.0 | - | 300 | 12 |",
+        "| CNN | float16 | 0.3200 | 0.8900 | +1.00% | 4.00% | equal | 10.4 | - | - | - |",
     ]
 
 
-def _report() -> Any:
-    """Return what a report has, as far as the study reads it."""
-    quick, slow = ({"seconds": {"median": seconds}} for seconds in (0.005, 0.01))
-    results = (
-        _result("float32", None, (0.3, math.nan, math.nan), 0.9, quick, (300e6, 12e6)),
-        _result("float16", {"outcome": "equal"}, (0.32, 0.01, 0.08), 0.89, slow, (None, None)),
-    )
-    run = SimpleNamespace(
-        name="float32",
-        seed=0,
-        skipped_steps=0,
-        loss_scale=1.0,
-        seconds=2.0,
-        failure="",
-        losses=[2.3, 0.3],
-        evaluations=[SimpleNamespace(step=2, values={"loss": 0.3})],
-    )
-    names = ("machine", "num_steps", "batch_size", "seeds", "tolerance", "recommendation", "notes")
-    return SimpleNamespace(results=results, runs=(run,), **dict.fromkeys(names))
+def test_each_row_has_the_columns_of_the_head() -> None:
+    without = PrecisionResult("float16", "float16", "O1", 1, Verdict("undecided", (), 0.0), ())
+    report = dataclasses.replace(REPORT, results=(REPORT.results[0], without))
+
+    lines = table({"CNN": REPORT, "MLP": report}).splitlines()
+
+    assert len(lines) == 6
+    assert {line.count("|") for line in lines} == {len(study.COLUMNS) + 1}
 
 
-def _result(
-    name: str,
-    verdict: Any,
-    loss: tuple[float, float, float],
-    accuracy: float,
-    speed: Any,
-    memory: tuple[float | None, float | None],
-) -> Any:
-    value, share, bound = loss
-    differences = [
-        {"measure": "val_loss", "value": value, "share": share, "bound": bound, "learned": 2.0},
-        {"measure": "val_accuracy", "value": accuracy},
+def test_reports_of_other_nets_stay_in_the_folder_and_the_table(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    REPORT.save(tmp_path / "MLP.json")
+    monkeypatch.setattr(amp, "compare_precisions", lambda *args, **settings: REPORT)
+
+    assert main(["--nets", "CNN", "--output", str(tmp_path)]) == 0
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["CNN.json", "MLP.json"]
+    assert [row.split(" | ")[0] for row in capsys.readouterr().out.splitlines()[2:]] == [
+        *("| CNN", "| CNN", "| MLP", "| MLP"),
     ]
-    return SimpleNamespace(
-        name=name,
-        level="O1",
-        num_pins=1,
-        verdict=verdict,
-        differences=differences,
-        speed=speed,
-        jit_speed=None,
-        memory=dict(zip(("measured_bytes", "estimated_bytes"), memory, strict=True)),
+    saved = ComparisonReport.load(tmp_path / "CNN.json")
+    assert saved.notes[-1].startswith("Data: scikit-learn's digits, moved about. Digest ")
+    assert saved.machine == "2 CPUs"
+
+
+def test_the_study_asks_for_its_own_steps_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        amp, "compare_precisions", lambda *args, **settings: asked.append(settings) or REPORT
     )
+
+    main(["--nets", "MLP", "--in-process"])
+    main(["--nets", "CNN", "--steps", "7", "--seeds", "4"])
+
+    kept = [{key: one[key] for key in ("steps", "batch_size", "seeds", "isolate")} for one in asked]
+    assert kept == [
+        {"steps": 1000, "batch_size": 256, "seeds": 3, "isolate": False},
+        {"steps": 7, "batch_size": 32, "seeds": 4, "isolate": True},
+    ]
