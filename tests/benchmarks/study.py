@@ -25,7 +25,6 @@ import numpy as np
 import tf_amp_kit as amp
 from tests.benchmarks.study_nets import STUDIES, Samples
 from tf_amp_kit.comparison.training.record.parts import PrecisionResult, StepSpeed
-from tf_amp_kit.comparison.training.record.report import ComparisonReport
 
 # Enough to draw a curve, and a third of the file.
 LOSS_DIGITS = 5
@@ -35,7 +34,7 @@ COLUMNS = (
 )
 
 
-def compared(name: str, options: argparse.Namespace) -> ComparisonReport:
+def compared(name: str, options: argparse.Namespace) -> amp.ComparisonReport:
     """Compare the precisions on one net."""
     study = STUDIES[name]
     train, validation = study.data()
@@ -62,7 +61,7 @@ def digest(*samples: Samples) -> str:
     return content.hexdigest()[:12]
 
 
-def shortened(report: ComparisonReport) -> ComparisonReport:
+def shortened(report: amp.ComparisonReport) -> amp.ComparisonReport:
     """Return a report with losses of a few digits."""
     runs = tuple(
         dataclasses.replace(
@@ -73,7 +72,7 @@ def shortened(report: ComparisonReport) -> ComparisonReport:
     return dataclasses.replace(report, runs=runs)
 
 
-def table(reports: dict[str, ComparisonReport]) -> str:
+def table(reports: dict[str, amp.ComparisonReport]) -> str:
     """Return the table of the study, in Markdown: one line for each net and precision.
 
     Worse by, and bound: of the validation loss, in percent of what float32 learned.
@@ -84,7 +83,7 @@ def table(reports: dict[str, ComparisonReport]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cells(report: ComparisonReport, result: PrecisionResult, metric: str) -> list[str]:
+def _cells(report: amp.ComparisonReport, result: PrecisionResult, metric: str) -> list[str]:
     return [
         result.name,
         _value(report, result, "val_loss"),
@@ -97,7 +96,7 @@ def _cells(report: ComparisonReport, result: PrecisionResult, metric: str) -> li
     ]
 
 
-def _value(report: ComparisonReport, result: PrecisionResult, measure: str) -> str:
+def _value(report: amp.ComparisonReport, result: PrecisionResult, measure: str) -> str:
     """Return what a measure came to; for float32, what the others were compared with."""
     is_float32 = result.verdict is None
     compared_with = report.results[1:] if is_float32 else [result]
@@ -149,9 +148,9 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _saved(folder: Path | None) -> dict[str, ComparisonReport]:
+def _saved(folder: Path | None) -> dict[str, amp.ComparisonReport]:
     paths = {name: folder / f"{name}.json" for name in STUDIES} if folder else {}
-    return {name: ComparisonReport.load(path) for name, path in paths.items() if path.exists()}
+    return {name: amp.ComparisonReport.load(path) for name, path in paths.items() if path.exists()}
 
 
 if __name__ == "__main__":
