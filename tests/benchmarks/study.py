@@ -38,14 +38,17 @@ def compared(name: str, options: argparse.Namespace) -> amp.ComparisonReport:
     """Compare the precisions on one net."""
     study = STUDIES[name]
     train, validation = study.data()
+    steps = options.steps or study.steps
     report = amp.compare_precisions(
         study.build,
         train,
         validation,
         precisions=("fp32", "bf16", "fp16"),
-        steps=options.steps or study.steps,
+        steps=steps,
         seeds=options.seeds,
         batch_size=study.batch_size,
+        # Gradients at the end alone: they are most of the file.
+        gradient_steps=(steps,),
         isolate=not options.in_process,
         resume=options.runs and Path(options.runs) / name,
     )
