@@ -66,11 +66,12 @@ def run_of(
     seed: int = SEED,
     is_resumable: bool = False,
     tries_again: bool = False,
-    pin: bool = True,
+    progress: Progress | None = None,
 ) -> Run:
     """A run as a comparison makes it."""
+    path.mkdir(parents=True, exist_ok=True)
     return Run(
-        builder=Builder(build_fn, pin),
+        builder=Builder(build_fn, pin=True),
         candidate=candidate(precision),
         seed=seed,
         train=Source(data, batch_size),
@@ -81,7 +82,7 @@ def run_of(
         folder=Folder(path),
         is_resumable=is_resumable,
         tries_again=tries_again,
-        progress=Progress(num_steps, is_shown=False),
+        progress=progress or Progress(num_steps, is_shown=False),
     )
 
 
