@@ -24,7 +24,7 @@ from tf_amp_kit.comparison.training.running import loop
 from tf_amp_kit.comparison.training.running.progress import Progress
 from tf_amp_kit.errors import InputsError, ModelError
 
-PRECISIONS = ("fp32", "bf16", "fp16", "fp16:O2", "bf16:O3")
+slow = pytest.mark.slow
 
 
 def scaled() -> keras.Model:
@@ -111,8 +111,18 @@ def by_hand(name: str, precision: str, steps: int = 6) -> ByHand:
 
 
 @pytest.mark.filterwarnings("ignore::tf_amp_kit.errors.PureHalfWarning")
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", ["dense", "stateful"])
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("dense", "fp32"),
+        ("dense", "bf16"),
+        ("stateful", "bf16"),
+        ("stateful", "fp16"),
+        pytest.param("stateful", "fp32", marks=slow),
+        pytest.param("stateful", "fp16:O2", marks=slow),
+        pytest.param("stateful", "bf16:O3", marks=slow),
+    ],
+)
 def test_the_losses_are_those_of_a_loop_by_hand(name: str, precision: str, tmp_path: Path) -> None:
     expected = by_hand(name, precision).losses
     assert made(BUILDERS[name], precision, tmp_path).losses == tuple(expected)
@@ -212,7 +222,7 @@ def test_the_validation_data_are_evaluated_at_their_steps(tmp_path: Path) -> Non
     assert [one.step for one in record.evaluations] == [0, 3, 6]
 
 
-@pytest.mark.parametrize("form", ["arrays", "dataset", "function"])
+@pytest.mark.parametrize("form", ["arrays", "dataset", pytest.param("function", marks=slow)])
 def test_evaluations_are_those_of_evaluate(form: str, tmp_path: Path) -> None:
     forms = {
         "arrays": (X[:20], Y[:20]),
@@ -503,14 +513,14 @@ WATCHED: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("name", "precision", "after"),
     [
-        ("stateful", "fp32", 5),
+        pytest.param("stateful", "fp32", 5, marks=slow),
         ("stateful", "bf16", 7),
-        ("stateful", "fp16", 13),
-        ("scaled", "fp16", 1),
+        pytest.param("stateful", "fp16", 13, marks=slow),
+        pytest.param("scaled", "fp16", 1, marks=slow),
         ("scaled", "fp16", 6),
         ("by Keras", "fp16", 2),
-        ("stateful", "bf16:O3", 5),
-        ("subclassed", "fp16", 3),
+        pytest.param("stateful", "bf16:O3", 5, marks=slow),
+        pytest.param("subclassed", "fp16", 3, marks=slow),
     ],
 )
 @pytest.mark.filterwarnings("ignore::tf_amp_kit.errors.PureHalfWarning")
@@ -537,7 +547,9 @@ def test_ctrl_c_lets_the_step_end_that_it_meets(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_python_s_handler")
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize(
+    "name", ["subclassed", *(pytest.param(one, marks=slow) for one in ("dense", "scaled"))]
+)
 def test_a_run_that_goes_on_makes_only_the_steps_that_are_missing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
