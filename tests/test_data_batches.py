@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_amp_kit.data import Batch, as_data, batches_of, count_batches, widened_specs
+from tf_amp_kit.data import (
+    Batch,
+    as_data,
+    batches_of,
+    count_batches,
+    num_samples,
+    widened_specs,
+)
 from tf_amp_kit.errors import InputsError
 
 X = np.arange(15, dtype=np.float32).reshape(5, 3)
@@ -289,3 +296,78 @@ def test_ragged_specs_are_widened() -> None:
 def test_sparse_specs_are_widened() -> None:
     (found,) = widened_specs([tf.SparseTensorSpec([5, 4], tf.float32)], [SPARSE])
     assert (type(found).__name__, found.shape.as_list()) == ("SparseTensorSpec", [5, None])
+
+
+# ------------------------------------------------------------------------------- shuffled
+
+
+def shuffled(data: Any, size: int | None, seed: Any) -> list[Any]:
+    return list(batches_of(data, size, shuffle_seed=seed))
+
+
+@pytest.mark.parametrize("seed", [0, 7, (3, 1)])
+@pytest.mark.parametrize("size", [1, 2, 5, None])
+def test_shuffled_samples_come_in_the_order_that_numpy_draws(size: int | None, seed: Any) -> None:
+    rows = np.concatenate([batch.x.numpy() for batch in shuffled((X, Y), size, seed)])
+    np.testing.assert_array_equal(rows, X[np.random.default_rng(seed).permutation(5)])
+
+
+def test_shuffled_samples_keep_their_targets_and_weights() -> None:
+    weight = np.arange(5, dtype="float32") * 10
+    batches = shuffled((np.arange(5), {"a": np.arange(5)}, weight), 2, 1)
+    found = [(b.x.numpy().tolist(), b.y["a"].numpy().tolist()) for b in batches]
+    weights = [(b.sample_weight.numpy() / 10).tolist() for b in batches]
+    assert found == [(x, x) for x, _ in found] and weights == [x for x, _ in found]
+
+
+def test_shuffled_batches_are_cut_like_others() -> None:
+    assert [len(batch.x) for batch in shuffled((X, Y), 2, 0)] == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [lambda: tf.constant(X), lambda: tf.ragged.constant(X.tolist()), lambda: X.tolist()],
+)
+def test_tensors_ragged_ones_and_lists_are_shuffled(form: Any) -> None:
+    order = np.random.default_rng(4).permutation(5)
+    (batch,) = shuffled((form(),), None, 4)
+    rows = batch.x.to_tensor() if isinstance(batch.x, tf.RaggedTensor) else batch.x
+    np.testing.assert_array_equal(rows.numpy(), X[order])
+
+
+def test_sparse_samples_and_what_belongs_to_them_keep_their_order() -> None:
+    sparse = tf.sparse.from_dense(X)
+    batches = shuffled((sparse, Y), 2, 4)
+    assert np.concatenate([batch.y.numpy() for batch in batches]).tolist() == Y.tolist()
+
+
+def test_datasets_keep_the_order_that_they_have() -> None:
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(2)
+    assert [b.y.numpy().tolist() for b in shuffled(data, 2, 4)] == [
+        b.y.numpy().tolist() for b in batches_of(data, 2)
+    ]
+
+
+def test_shuffling_draws_nothing_from_numpy_s_global_sequence() -> None:
+    np.random.seed(0)
+    expected = np.random.random()
+    np.random.seed(0)
+    shuffled((X, Y), 2, 4)
+    assert np.random.random() == expected
+
+
+@pytest.mark.parametrize(
+    ("x", "count"),
+    [
+        (np.zeros((4, 3)), 4),
+        (tf.zeros((0, 2)), 0),
+        ({"a": [np.zeros((3, 1)), np.zeros((3, 2))]}, 3),
+        (tf.ragged.constant([[1], [2, 3]]), 2),
+    ],
+)
+def test_the_samples_of_a_batch_are_counted(x: Any, count: int) -> None:
+    assert num_samples(Batch(x)) == count
+
+
+def test_the_samples_of_a_sparse_batch_are_counted() -> None:
+    assert num_samples(Batch(tf.sparse.from_dense(X))) == 5

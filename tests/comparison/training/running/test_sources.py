@@ -173,7 +173,8 @@ def test_a_dataset_that_shuffles_anew_each_time_is_refused() -> None:
     data = tf.data.Dataset.range(10**6).shuffle(10**4).batch(32)
     message = (
         "The data are not the same the second time: batch 1 of train_data differs. Every "
-        "precision has to get the same batches: give `shuffle` a seed and reshuffle_each_iteration=False"
+        "precision has to get the same batches: give `shuffle` a seed and "
+        "reshuffle_each_iteration=False"
     )
     with pytest.raises(InputsError, match=re.escape(message)):
         Source(data, None).check_that_it_repeats()

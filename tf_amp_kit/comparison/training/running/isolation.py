@@ -11,7 +11,9 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import tensorflow as tf
 
 from tf_amp_kit.comparison.training.record.parts import TrainingRun
 from tf_amp_kit.comparison.training.running.run import Run
@@ -19,6 +21,15 @@ from tf_amp_kit.errors import InputsError, ProcessDiedError
 from tf_amp_kit.hardware.memory import peak_resident_bytes, resident_bytes
 
 __all__ = ["check_sendable", "in_own_process", "measured_run"]
+
+# What pickle raises, by what it meets; TensorFlow's for datasets.
+_UNSENDABLE: Final = (
+    AttributeError,
+    TypeError,
+    ValueError,
+    pickle.PickleError,
+    tf.errors.OpError,
+)
 
 
 class _Answer(NamedTuple):
@@ -96,14 +107,17 @@ def _answer(sender: Connection, function: Callable[..., Any], args: tuple[Any, .
         answer = _Answer(function(*args))
     except BaseException as error:
         answer = _Answer(None, _sendable(error), traceback.format_exc())
-    sender.send(answer)
+    try:
+        sender.send(answer)
+    except _UNSENDABLE as error:
+        sender.send(_Answer(None, RuntimeError(f"The result cannot be sent back: {error}")))
     sender.close()
 
 
 def _sendable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))
-    except (AttributeError, TypeError, ValueError, pickle.PickleError):
+    except _UNSENDABLE:
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
 
@@ -120,7 +134,7 @@ def check_sendable(**things: Any) -> None:
     for name, thing in things.items():
         try:
             pickle.dumps(thing)
-        except (AttributeError, TypeError, ValueError, pickle.PickleError) as error:
+        except _UNSENDABLE as error:
             raise InputsError(
                 f"isolate=True sends {name} to another process, which cannot get it: {error}. "
                 "Expected a function or arrays that can be pickled: a function on the top level "
