@@ -102,7 +102,8 @@ def compare_steps(net: Net, num_rounds: int) -> None:
         print(
             f"  {candidate.name:9} report {quartiles(report, 2)}  by hand {quartiles(hand, 2)}  "
             f"train_on_batch {quartiles(on_batch, 2)}  report/by hand "
-            f"{quartiles(report / hand, 3)}  report/train_on_batch {quartiles(report / on_batch, 3)}"
+            f"{quartiles(report / hand, 3)}  report/train_on_batch "
+            f"{quartiles(report / on_batch, 3)}"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
 from tf_amp_kit.errors import PrecisionError
+from tf_amp_kit.precision.pinning.pins import Pins
 from tf_amp_kit.precision.request import AUTO, DEFAULT_LEVEL, LEVELS, parse_request
 from tf_amp_kit.precision.state import AmpState
 
@@ -88,7 +89,7 @@ def _controls(count: int) -> Iterator[Candidate]:
 
 def _with_own_names(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
     states: list[AmpState] = []
-    counts: dict[str, int] = {}
+    names: set[str] = set()
     for one in candidates:
         if one.state in states:
             raise PrecisionError(
@@ -96,13 +97,15 @@ def _with_own_names(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
                 "float32 alone may be repeated, as a control with other seeds."
             )
         states.append(one.state)
-        counts[one.name] = number = counts.get(one.name, 0) + 1
-        yield one if number == 1 else replace(one, name=f"{one.name} {number}")
+        numbered = (f"{one.name} {number}" for number in range(2, len(candidates) + 2))
+        name = next(name for name in (one.name, *numbered) if name not in names)
+        names.add(name)
+        yield replace(one, name=name)
 
 
 def _parsed(precision: Any) -> Candidate:
     if isinstance(precision, AmpState):
-        return _of_state(precision)
+        return _of_state(replace(precision, pins=Pins.parse(precision.pins)))
     if isinstance(precision, PrecisionPlan):
         return _of_plan(precision, "plan")
     if isinstance(precision, os.PathLike) or (

@@ -32,6 +32,9 @@ _DEFAULT_PRECISIONS: Final = ("fp32", "bf16", "fp16")
 # A hundredth of what was learned: more than rounding costs, less than a choice of seeds.
 _DEFAULT_TOLERANCE: Final = 0.01
 
+# NumPy's limit, with room for seeds of our own.
+_LARGEST_SEED: Final = 2**31
+
 # How often the validation data are looked at, after the first time.
 _NUM_EVALUATIONS: Final = 10
 
@@ -119,13 +122,15 @@ def compare_precisions(
         `"interrupted"`, and their precision is undecided.
 
     Raises:
-        ModelError: If the builder returns no compiled Keras 3 model, gives other weights
-            each time, or does not compute in the precision that it is called under.
+        ModelError: If the builder returns no compiled Keras 3 model, the same one or the
+            same optimizer each time, or other weights each time; if it does not compute in
+            the precision that it is called under, or is made for several replicas.
         InputsError: If the data cannot be read, are other ones the second time, or never
             end; if float32 itself comes to a loss that is not finite; if the folder holds
             another comparison; or if a number is out of its range.
-        PrecisionError: If a precision is unknown or named twice.
+        PrecisionError: If a precision is unknown or named twice, or `tolerance` no share.
         PinError: If a plan is of another model.
+        ProcessDiedError: If the process of a float32 run ended without an answer.
         PlanError: If a file holds no plan.
         Exception: Whatever the builder and the model raise in float32.
 
@@ -183,10 +188,14 @@ def _parsed_seeds(seeds: Any) -> tuple[int, ...]:
     if _is_whole(seeds, 1):
         return tuple(range(seeds))
     is_list = isinstance(seeds, Sequence) and not isinstance(seeds, str) and len(seeds) > 0
-    if is_list and all(_is_whole(one, 0) for one in seeds) and len(set(seeds)) == len(seeds):
+    if (
+        is_list
+        and all(_is_whole(one, 0) and one < _LARGEST_SEED for one in seeds)
+        and len(set(seeds)) == len(seeds)
+    ):
         return tuple(int(one) for one in seeds)
     raise InputsError(
-        "Expected how many seeds, from 1 up, or a list of different whole numbers from 0 up. "
+        "Expected how many seeds, from 1 up, or a list of different whole numbers from 0 to 2**31. "
         f"Received: seeds={seeds!r}."
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
+import keras
 import numpy as np
 
 from tf_amp_kit import _keras, hardware
@@ -15,13 +16,14 @@ from tf_amp_kit.comparison.training.record.parts import TrainingRun
 from tf_amp_kit.comparison.training.record.report import INTERRUPTION, ComparisonReport
 from tf_amp_kit.comparison.training.results import report_of
 from tf_amp_kit.comparison.training.running.builds import check_own
+from tf_amp_kit.comparison.training.running.description import of_model
 from tf_amp_kit.comparison.training.running.isolation import in_own_process, measured_run
 from tf_amp_kit.comparison.training.running.run import INTERRUPTED, USER_MISTAKES, Run
 from tf_amp_kit.comparison.training.running.sources import fingerprint
 from tf_amp_kit.comparison.training.setup import Findings, Setup
 from tf_amp_kit.comparison.training.step_times import measure_speeds
 from tf_amp_kit.data import Batch, num_samples
-from tf_amp_kit.errors import ProcessDiedError
+from tf_amp_kit.errors import InputsError, ProcessDiedError
 from tf_amp_kit.inspection.audit import audit_layer_dtypes
 from tf_amp_kit.inspection.expected import computes_in
 from tf_amp_kit.precision.pinning.registry import pinned_paths
@@ -50,7 +52,6 @@ class Comparison:
         start = time.monotonic()
         batch = self._setup.train.check_that_it_repeats()
         self._rehearse(batch)
-        self._describe(batch)
         try:
             self._train()
             self._compare_gradients()
@@ -79,22 +80,30 @@ class Comparison:
                 # What half precision makes fail is a result, and told as the run's.
                 if candidate.is_float32 or isinstance(error, USER_MISTAKES):
                     raise
+                setup.progress.say(f"{candidate.name} fails: {type(error).__name__}: {error}")
 
     def _try_out(self, model: Any, batch: Batch) -> None:
         """Looks whether float32 can be trained and evaluated on the data."""
         self._found.model_name = model.name
         self._found.batch_size = num_samples(batch)
-        trace_step(model, tuple(batch), until=LOSS)
+        self._describe(model, batch)
+        if type(model).train_step is keras.Model.train_step:
+            trace_step(model, tuple(batch), until=LOSS)
         validation = self._setup.validation
-        if validation is not None:
-            validation.check_that_it_ends(validation.open())
-            batch = validation.check_that_it_repeats()
-        values = model.test_on_batch(
-            batch.x, batch.y, sample_weight=batch.sample_weight, return_dict=True
-        )
+        if validation is None:
+            return
+        validation.check_that_it_ends(validation.open())
+        x, y, weights = validation.check_that_it_repeats()
+        try:
+            values = model.test_on_batch(x, y, sample_weight=weights, return_dict=True)
+        except USER_CODE_ERRORS as error:
+            raise InputsError(
+                "The model cannot be evaluated on validation_data. Expected data of the form of "
+                f"train_data, and a loss or a test_step. Received: {type(error).__name__}: {error}"
+            ) from error
         self._found.directions = _keras.metric_directions(model)
         odd = [name for name, value in values.items() if np.ndim(value)]
-        if odd and validation is not None:
+        if odd:
             self._found.notes.append(f"{some(odd)} of the metrics are no numbers: left out.")
 
     def _note_pins(self, candidate: Candidate, paths: LayerPaths) -> None:
@@ -105,30 +114,43 @@ class Comparison:
                 "precision: it is float32 once more."
             )
 
-    def _describe(self, batch: Batch) -> None:
+    def _describe(self, model: Any, batch: Batch) -> None:
         setup = self._setup
+        validation = setup.validation
         setup.folder.describe(
             {
                 "num_steps": setup.schedule.num_steps,
                 "batch_size": setup.train.batch_size,
-                "has_validation": setup.validation is not None,
                 "kept_at": list(setup.schedule.kept_at),
                 "pin": setup.builder.pin,
+                "first_seed": setup.seeds[0],
                 "first_batch": fingerprint(batch),
+                "first_validation_batch": (
+                    None if validation is None else fingerprint(validation.check_that_it_repeats())
+                ),
+                **of_model(model),
             }
         )
 
     def _train(self) -> None:
         setup = self._setup
         for candidate, seed in setup.order():
-            kept = setup.folder.run(candidate.name, seed) if setup.is_resumable else None
-            run = kept or self._made(self._run(candidate, seed))
-            self._found.runs.append(run)
-            if run.failure == INTERRUPTED:
-                raise KeyboardInterrupt
-            if kept is None:
-                setup.folder.save_run(run)
-                setup.progress.end(run)
+            run = self._run(candidate, seed)
+            record = run.kept() if setup.is_resumable else None
+            if record is None:
+                try:
+                    record = self._made(run)
+                except KeyboardInterrupt:
+                    # It may be finished, and only have been tried again.
+                    self._found.runs += [kept] if (kept := run.kept()) else []
+                    raise
+                if record.failure == INTERRUPTED:
+                    self._found.runs.append(record)
+                    raise KeyboardInterrupt
+                if not record.failure:
+                    run.keep(record)
+                setup.progress.end(record)
+            self._found.runs.append(record)
 
     def _run(self, candidate: Candidate, seed: int) -> Run:
         setup = self._setup
@@ -185,9 +207,12 @@ class Comparison:
             if not one.is_control and not self._found.has_failed(one.name)
         ]
         setup.progress.say("Timing train steps")
-        self._found.speeds = self._called(
-            measure_speeds, setup.builder, candidates, setup.train, setup.seeds[0], jit
-        )
+        try:
+            self._found.speeds = self._called(
+                measure_speeds, setup.builder, candidates, setup.train, setup.seeds[0], jit
+            )
+        except ProcessDiedError as death:
+            self._found.notes.append(f"The train steps could not be timed: {death}.")
 
     def _look_at_memory(self, batch: Batch) -> None:
         setup = self._setup

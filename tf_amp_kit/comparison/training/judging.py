@@ -24,6 +24,7 @@ from tf_amp_kit.comparison.training.record.parts import (
 )
 from tf_amp_kit.comparison.training.running.run import INTERRUPTED
 from tf_amp_kit.comparison.training.student import student_t
+from tf_amp_kit.comparison.words import counted
 
 __all__ = ["FEWEST_SEEDS", "differences_between", "judge", "measure_of"]
 
@@ -88,8 +89,10 @@ def _is_known(reference: Sequence[TrainingRun], name: str) -> bool:
 
 def _direction(name: str, directions: Mapping[str, str | None]) -> str | None:
     """Finds which way is better: `fit` puts the output's name before that of a metric."""
-    if name.endswith("loss"):
+    if name in ("loss", "val_loss"):
         return "down"
+    if name.endswith("_loss"):
+        return None  # a part of the loss, which is judged as a whole
     plain = name.removeprefix("val_")
     return next(
         (way for known, way in directions.items() if plain == known or plain.endswith(f"_{known}")),
@@ -218,8 +221,8 @@ def judge(
     first = differences[0]
     if num_steps < _FEWEST_STEPS:
         reason = (
-            f"{num_steps} steps are too few: at least {_FEWEST_STEPS} are needed, for loss scaling "
-            "alone may take so many to find its scale."
+            f"{counted(num_steps, 'step')} {'is' if num_steps == 1 else 'are'} too few. At least "
+            f"{_FEWEST_STEPS} are needed: loss scaling alone may take so many to find its scale."
         )
         return Verdict(UNDECIDED, (reason,), first.share)
     judged = [(one.share, *_outcome(one, tolerance)) for one in differences if one.is_judged]

@@ -7,8 +7,8 @@ from typing import Any
 from tf_amp_kit.comparison.memory.estimate import estimate_memory, largest_batch_size
 from tf_amp_kit.comparison.training.record.parts import MemoryUse
 from tf_amp_kit.data import Batch, num_samples
-from tf_amp_kit.errors import AmpError
 from tf_amp_kit.hardware.memory import free_memory_bytes
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["memory_of"]
 
@@ -28,6 +28,6 @@ def memory_of(model: Any, batch: Batch) -> tuple[MemoryUse, str]:
         estimate = estimate_memory(model, num_samples(batch), data=data, verbose=0)
         free = free_memory_bytes()
         largest = None if free is None else largest_batch_size(model, free, data=data)
-    except AmpError as error:
+    except USER_CODE_ERRORS as error:
         return MemoryUse(), f"The memory could not be estimated: {error}"
     return MemoryUse(estimate.peak_bytes, largest), ""

@@ -34,12 +34,12 @@ def recommend(results: Sequence[PrecisionResult], odd_layers: Sequence[str] = ()
     Returns:
         A `Recommendation`.
     """
-    reference, *others = results
+    reference, *others = [one for one in results if one.precision != FLOAT32 or one is results[0]]
     fit = [one for one in others if _is_as_good(one)]
-    reasons = [_why_not(one) for one in others if one not in fit and one.precision != FLOAT32]
+    reasons = [_why_not(one) for one in others if one not in fit]
     if not fit:
         chosen = reference
-        reasons.insert(0, "Stay in float32: no half precision is known to train as well here.")
+        reasons.insert(0, _why_none(others))
     elif _fastest(reference) is None:
         chosen = _by_hardware(reference, fit)
         reasons.insert(0, _hardware_reason(chosen, fit))
@@ -53,8 +53,13 @@ def recommend(results: Sequence[PrecisionResult], odd_layers: Sequence[str] = ()
 
 
 def _is_as_good(one: PrecisionResult) -> bool:
-    is_half = one.precision != FLOAT32
-    return is_half and one.verdict is not None and one.verdict.outcome in (EQUAL, BETTER)
+    return one.verdict is not None and one.verdict.outcome in (EQUAL, BETTER)
+
+
+def _why_none(others: Sequence[PrecisionResult]) -> str:
+    if not others:
+        return "No half precision was compared."
+    return "Stay in float32: no half precision is known to train as well here."
 
 
 def _why_not(one: PrecisionResult) -> str:
@@ -77,22 +82,32 @@ def _by_measurement(
     if base is None or base.seconds is None or not timed:
         return reference, "Stay in float32: no step in half precision could be timed."
     best = min((one for one in fit if one.name in timed), key=lambda one: _median(timed[one.name]))
-    ratio = _median(base) / _median(timed[best.name])
-    seconds = timed[best.name].seconds
-    if ratio >= _NOTICEABLE and seconds is not None and seconds.high < base.seconds.low:
-        return best, f"{best.name} trains as well, and a step takes {1 / ratio:.2f} of the time."
+    speed = timed[best.name]
+    ratio = _median(speed) / _median(base)
+    if ratio <= 1 / _NOTICEABLE and _are_apart(speed, base):
+        return best, f"{best.name} trains as well, and a step takes {ratio:.2f} of the time."
     for one in fit:
-        speed, memory = timed.get(one.name), _memory_ratio(one, reference)
-        if speed and memory <= _LESS_MEMORY and _median(speed) <= _NOTICEABLE * _median(base):
-            share = f"{100 * (1 - memory):.0f} %"
-            return one, f"{one.name} trains as well, as fast, and takes {share} less memory."
-    if ratio > 1 / _NOTICEABLE:
-        why = "the steps take the same time, so the model is too small to gain"
-    else:
-        why = (
-            f"a step of {best.name}, the fastest of the others, takes {1 / ratio:.2g} times as long"
-        )
-    return reference, f"Stay in float32: {why}."
+        share = _memory_ratio(one, reference)
+        own = timed.get(one.name)
+        if own and share <= _LESS_MEMORY and _median(own) <= _NOTICEABLE * _median(base):
+            less = f"{100 * (1 - share):.0f} %"
+            return one, f"{one.name} trains as well, is not slower, and takes {less} less memory."
+    return reference, f"Stay in float32: {_no_gain(best, ratio, _are_apart(base, speed))}."
+
+
+def _no_gain(best: PrecisionResult, ratio: float, is_slower: bool) -> str:
+    if ratio >= _NOTICEABLE and is_slower:
+        return f"a step of {best.name}, the fastest of the others, takes {ratio:.2g} times as long"
+    if 1 / _NOTICEABLE < ratio < _NOTICEABLE:
+        return f"a step of {best.name} takes as long, so nothing is gained at this size"
+    return f"the times of {best.name} vary too much to be told from those of float32"
+
+
+def _are_apart(faster: StepSpeed, slower: StepSpeed) -> bool:
+    """Tells whether the middle halves of the times do not overlap."""
+    if faster.seconds is None or slower.seconds is None:
+        return False
+    return faster.seconds.high < slower.seconds.low
 
 
 def _by_hardware(reference: PrecisionResult, fit: Sequence[PrecisionResult]) -> PrecisionResult:
@@ -104,8 +119,8 @@ def _by_hardware(reference: PrecisionResult, fit: Sequence[PrecisionResult]) -> 
 def _hardware_reason(chosen: PrecisionResult, fit: Sequence[PrecisionResult]) -> str:
     why = hardware.detect_hardware().auto_reason
     if chosen in fit:
-        return f"{chosen.name} trains as well; nothing was timed, but {why}."
-    return f"Stay in float32: nothing was timed, and {why}."
+        return f"{chosen.name} trains as well; steps of float32 were not timed, but {why}."
+    return f"Stay in float32: its steps were not timed, and {why}."
 
 
 def _fastest(one: PrecisionResult) -> StepSpeed | None:
@@ -129,10 +144,7 @@ def _is_jit_faster(chosen: PrecisionResult) -> bool | None:
     plain, jit = chosen.speed, chosen.jit_speed
     if plain is None or jit is None or plain.seconds is None:
         return None
-    return jit.seconds is not None and (
-        _NOTICEABLE * jit.seconds.median <= plain.seconds.median
-        and jit.seconds.high < plain.seconds.low
-    )
+    return _NOTICEABLE * _median(jit) <= _median(plain) and _are_apart(jit, plain)
 
 
 def _about_jit(chosen: PrecisionResult, is_faster: bool | None) -> Iterator[str]:

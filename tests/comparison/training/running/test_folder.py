@@ -30,6 +30,7 @@ RUN = TrainingRun(
     failure="ValueError: no",
 )
 WEIGHTS = [np.array([[1.0, math.nan]], "float32"), np.array(7), np.zeros((0, 2)), np.array([True])]
+MADE_AS = "float16 O2"
 
 
 @pytest.fixture
@@ -38,20 +39,20 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_a_run_comes_back_as_it_was(folder: Folder) -> None:
-    folder.save_run(RUN)
-    assert folder.run("float16 O2", 3) == RUN
+    folder.save_run(RUN, MADE_AS)
+    assert folder.run("float16 O2", 3, MADE_AS) == RUN
 
 
 def test_losses_that_are_not_finite_come_back(folder: Folder) -> None:
-    folder.save_run(TrainingRun("float16", 0, (math.nan, math.inf, -math.inf)))
-    losses = folder.run("float16", 0).losses
+    folder.save_run(TrainingRun("float16", 0, (math.nan, math.inf, -math.inf)), MADE_AS)
+    losses = folder.run("float16", 0, MADE_AS).losses
     assert (math.isnan(losses[0]), losses[1:]) == (True, (math.inf, -math.inf))
 
 
 @pytest.mark.parametrize(("name", "seed"), [("float16", 3), ("float16 O2", 4), ("float16 O", 23)])
 def test_a_run_that_was_not_kept_is_none(folder: Folder, name: str, seed: int) -> None:
-    folder.save_run(RUN)
-    assert folder.run(name, seed) is None
+    folder.save_run(RUN, MADE_AS)
+    assert folder.run(name, seed, MADE_AS) is None
 
 
 @pytest.mark.parametrize(
@@ -66,15 +67,18 @@ def test_a_run_that_was_not_kept_is_none(folder: Folder, name: str, seed: int) -
 def test_names_that_differ_in_any_letter_are_kept_apart(
     folder: Folder, one: str, other: str
 ) -> None:
-    folder.save_run(TrainingRun(one, 0, (1.0,)))
-    folder.save_run(TrainingRun(other, 0, (2.0,)))
-    assert (folder.run(one, 0).losses, folder.run(other, 0).losses) == ((1.0,), (2.0,))
+    folder.save_run(TrainingRun(one, 0, (1.0,)), MADE_AS)
+    folder.save_run(TrainingRun(other, 0, (2.0,)), MADE_AS)
+    assert (folder.run(one, 0, MADE_AS).losses, folder.run(other, 0, MADE_AS).losses) == (
+        (1.0,),
+        (2.0,),
+    )
 
 
 def test_nothing_is_written_outside_of_the_folder(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
-    Folder(inner).save_run(TrainingRun("float16 ../../x", 0, (1.0,)))
+    Folder(inner).save_run(TrainingRun("float16 ../../x", 0, (1.0,)), MADE_AS)
     assert [one.name for one in tmp_path.iterdir()] == ["inner"]
 
 
@@ -123,14 +127,14 @@ def test_without_an_unfinished_run_there_is_none(folder: Folder) -> None:
 
 def test_a_finished_run_drops_what_it_was_continued_from(folder: Folder) -> None:
     folder.save_unfinished(RUN, WEIGHTS, [])
-    folder.save_run(RUN)
+    folder.save_run(RUN, MADE_AS)
     assert folder.unfinished("float16 O2", 3) is None
 
 
 def test_a_finished_run_leaves_unfinished_ones_of_other_seeds(folder: Folder) -> None:
     other = TrainingRun("float16 O2", 4, (1.0,))
     folder.save_unfinished(other, WEIGHTS, [])
-    folder.save_run(RUN)
+    folder.save_run(RUN, MADE_AS)
     assert folder.unfinished("float16 O2", 4)[0] == other
 
 
@@ -145,7 +149,7 @@ def test_files_of_two_points_in_time_do_not_belong_together(folder: Folder, tmp_
 
 
 def test_no_half_written_file_is_left(folder: Folder, tmp_path: Path) -> None:
-    folder.save_run(RUN)
+    folder.save_run(RUN, MADE_AS)
     folder.save_weights("float32", 0, 0, WEIGHTS)
     assert [one.name for one in tmp_path.iterdir() if "tmp" in one.name] == []
 
@@ -184,7 +188,7 @@ def test_what_another_comparison_was_is_not_written_over(folder: Folder, tmp_pat
 
 @pytest.mark.parametrize("content", ["", "{", "\x00"])
 def test_a_damaged_file_is_told(folder: Folder, tmp_path: Path, content: str) -> None:
-    folder.save_run(RUN)
+    folder.save_run(RUN, MADE_AS)
     (file,) = tmp_path.iterdir()
     file.write_text(content)
     message = (
@@ -192,7 +196,7 @@ def test_a_damaged_file_is_told(folder: Folder, tmp_path: Path, content: str) ->
         "it, and its run is made again."
     )
     with pytest.raises(InputsError, match=re.escape(message)):
-        folder.run("float16 O2", 3)
+        folder.run("float16 O2", 3, MADE_AS)
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04 torn"])
@@ -202,3 +206,9 @@ def test_damaged_arrays_are_told(folder: Folder, tmp_path: Path, content: bytes)
     file.write_bytes(content)
     with pytest.raises(InputsError, match=re.escape(f"Received: {str(file)!r}")):
         folder.weights("float32", 1, 5)
+
+
+def test_a_run_of_another_meaning_of_the_same_name_is_refused(folder: Folder) -> None:
+    folder.save_run(RUN, "float16 O1, ['a'] in float32")
+    with pytest.raises(InputsError, match="that was made otherwise"):
+        folder.run(RUN.name, RUN.seed, "float16 O1, ['b'] in float32")

@@ -61,6 +61,7 @@ class Builder:
         """
         with entered(candidate.state), _keras.seeded(seed), _retracing_expected():
             model = check_keras_model(self.build_fn(), argument="build_fn()")
+            _check_policy(candidate)
             _check_compiled(model)
             build_by_step(model, tuple(batch))
             _check_precision(model, candidate)
@@ -116,7 +117,8 @@ def check_own(model: Any, other: Any) -> None:
             "The builder returns the same model each time, which is trained already then. "
             f"Expected a new one. Received: {model.name!r} twice. Build the layers inside of it."
         )
-    if _innermost(model.optimizer) is _innermost(other.optimizer):
+    own = _innermost(model.optimizer)
+    if own is not None and own is _innermost(other.optimizer):
         raise ModelError(
             "The builder compiles each model with the same optimizer, which belongs to one model. "
             f"Expected a new one. Received: {model.optimizer!r} twice. Make it inside the builder."
@@ -145,6 +147,16 @@ def _check_compiled(model: Any) -> None:
 
 def _has_strategy(model: Any) -> bool:
     return getattr(model, "distribute_strategy", None) is not None
+
+
+def _check_policy(candidate: Candidate) -> None:
+    policy = keras.config.dtype_policy().name
+    if policy != candidate.state.policy_name:
+        raise ModelError(
+            f"The builder leaves another global policy behind. Expected "
+            f"{candidate.state.policy_name!r}, under which it was called. Received: {policy!r}. "
+            "keras.utils.clear_session() resets it, too: call that outside of the builder."
+        )
 
 
 def _check_precision(model: Any, candidate: Candidate) -> None:

@@ -39,6 +39,8 @@ class Folder:
         Raises:
             InputsError: If the folder holds runs of another comparison.
         """
+        if self.path.exists() and not self.path.is_dir():
+            raise InputsError(f"Expected a folder. Received: resume={str(self.path)!r}, a file.")
         self.path.mkdir(parents=True, exist_ok=True)
         file = self.path / _DESCRIPTION
         if not file.exists():
@@ -74,16 +76,35 @@ class Folder:
         """Returns what the batches of the float32 run look like."""
         return list(_read_json(self._file("batches", seed, suffix="json")))
 
-    def save_run(self, run: TrainingRun) -> None:
-        """Keeps a finished run, and drops what it could have been continued from."""
-        _write_text(self._file("run", run.name, run.seed, suffix="json"), json.dumps(asdict(run)))
+    def save_run(self, run: TrainingRun, made_as: str) -> None:
+        """Keeps a finished run, and drops what it could have been continued from.
+
+        Args:
+            run: The run.
+            made_as: What its precision stands for.
+        """
+        content = {"made_as": made_as, "run": asdict(run)}
+        _write_text(self._file("run", run.name, run.seed, suffix="json"), json.dumps(content))
         for suffix in ("npz", "json"):
             self._file("unfinished", run.name, run.seed, suffix=suffix).unlink(missing_ok=True)
 
-    def run(self, name: str, seed: int) -> TrainingRun | None:
-        """Returns a finished run, or None."""
+    def run(self, name: str, seed: int, made_as: str) -> TrainingRun | None:
+        """Returns a finished run, or None.
+
+        Raises:
+            InputsError: If its precision stood for something else, or the file is damaged.
+        """
         file = self._file("run", name, seed, suffix="json")
-        return _as_run(_read_json(file)) if file.exists() else None
+        if not file.exists():
+            return None
+        content = _read_json(file, "made_as", "run")
+        if content["made_as"] != made_as:
+            raise InputsError(
+                f"The folder holds a run of {name!r} that was made otherwise. Expected {made_as}. "
+                f"Received: {str(file)!r}, made as {content['made_as']}. Name another folder, or "
+                "delete the file."
+            )
+        return _as_run(content["run"], file)
 
     def save_unfinished(self, run: TrainingRun, variables: Weights, seen: Sequence[int]) -> None:
         """Keeps a run as far as it is, with all that it can go on from."""
@@ -102,9 +123,9 @@ class Folder:
         file = self._file("unfinished", name, seed, suffix="json")
         if not file.exists():
             return None
-        content = _read_json(file)
+        content = _read_json(file, "run", "seen")
         variables = _read_arrays(self._file("unfinished", name, seed))
-        run = _as_run(content["run"])
+        run = _as_run(content["run"], file)
         belong_together = int(variables[-1]) == len(run.losses)
         return (run, variables[:-1], list(content["seen"])) if belong_together else None
 
@@ -113,13 +134,16 @@ class Folder:
         return self.path / f"{name}.{suffix}"
 
 
-def _as_run(content: dict[str, Any]) -> TrainingRun:
-    parts = {
-        "losses": tuple(content["losses"]),
-        "evaluations": tuple(Evaluation(**one) for one in content["evaluations"]),
-        "drift": tuple(Drift(**one) for one in content["drift"]),
-    }
-    return TrainingRun(**{**content, **parts})
+def _as_run(content: dict[str, Any], file: Path) -> TrainingRun:
+    try:
+        parts = {
+            "losses": tuple(content["losses"]),
+            "evaluations": tuple(Evaluation(**one) for one in content["evaluations"]),
+            "drift": tuple(Drift(**one) for one in content["drift"]),
+        }
+        return TrainingRun(**{**content, **parts})
+    except (KeyError, TypeError) as error:
+        raise _damaged(file) from error
 
 
 def _write_text(file: Path, text: str) -> None:
@@ -140,18 +164,23 @@ def _read_arrays(file: Path) -> list[NDArray[Any]]:
         # NumPy leaves a file open that it cannot read.
         with file.open("rb") as opened, np.load(opened) as arrays:
             return [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
-    except (EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise InputsError(
-            "The file is damaged. Expected arrays that a comparison kept. Received: "
-            f"{str(file)!r}. Name another folder, or delete this one."
-        ) from error
+    except (EOFError, OSError, ValueError, zipfile.BadZipFile) as error:
+        raise _damaged(file) from error
 
 
-def _read_json(file: Path) -> Any:
+def _read_json(file: Path, *keys: str) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputsError(
-            f"The file is damaged. Expected what a comparison kept. Received: {str(file)!r}. "
-            "Delete it, and its run is made again."
-        ) from error
+        content = json.loads(file.read_text(encoding="utf-8"))
+        for key in keys:
+            content[key]
+    except (LookupError, OSError, TypeError, ValueError) as error:
+        raise _damaged(file) from error
+    return content
+
+
+def _damaged(file: Path) -> InputsError:
+    state = "is damaged" if file.exists() else "is missing"
+    return InputsError(
+        f"A file of an earlier comparison {state}. Expected what it kept. Received: "
+        f"{str(file)!r}. Name another folder, or delete this one."
+    )

@@ -84,7 +84,11 @@ def _received(receiver: Connection, process: Any) -> _Answer:
         return _next(receiver, process)
     except KeyboardInterrupt:
         os.kill(process.pid, signal.SIGINT)
-        return _next(receiver, process)
+        try:
+            return _next(receiver, process)
+        except ProcessDiedError:
+            # It had not begun yet, so that there is nothing to tell.
+            raise KeyboardInterrupt from None
 
 
 def _next(receiver: Connection, process: Any) -> _Answer:
@@ -93,8 +97,9 @@ def _next(receiver: Connection, process: Any) -> _Answer:
     except EOFError:
         process.join()
         raise ProcessDiedError(
-            f"its process ended with exit code {process.exitcode} before it answered: killed for "
-            "want of memory, or stopped by what standard error tells"
+            f"its process ended with exit code {process.exitcode} before it answered: killed, for "
+            "want of memory perhaps, or stopped by what standard error tells; a script has to "
+            "keep its calls below `if __name__ == '__main__':`"
         ) from None
     return answer
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -80,10 +81,13 @@ class Training:
         with contextlib.ExitStack() as stack:
             with run.user_code():
                 model = stack.enter_context(run.builder.model(run.candidate, seed, first, weights))
-                model.optimizer.build(model.trainable_variables)
+                optimizer = model.optimizer
+                if optimizer is not None:
+                    optimizer.build(model.trainable_variables)
             if is_first:
                 folder.save_weights(FLOAT32, seed, 0, as_arrays(model.weights))
-            self._optimizer = ScaleReader(model.optimizer)
+            # A model that owns several may be compiled with none.
+            self._optimizer = ScaleReader(optimizer or keras.optimizers.SGD())
             self._guard = StateGuard(model, self._optimizer)
             self._guard.protect()
             self._take_up(model)

@@ -12,6 +12,7 @@ import numpy as np
 from tf_amp_kit.comparison.training.candidates import Candidate
 from tf_amp_kit.comparison.training.record.parts import TrainingRun
 from tf_amp_kit.comparison.training.running.builds import Builder
+from tf_amp_kit.comparison.training.running.description import of_candidate
 from tf_amp_kit.comparison.training.running.folder import Folder
 from tf_amp_kit.comparison.training.running.loop import Training
 from tf_amp_kit.comparison.training.running.progress import Progress
@@ -99,9 +100,20 @@ class Run:
         except RaisedInHalf as raised:
             training.stop(str(raised))
         record = training.record
-        if self.tries_again and not record.failure:
-            record = replace(record, repeats_exactly=self._repeats(record))
+        if not record.failure:
+            # At once: what comes after may be interrupted.
+            self.keep(record)
+            if self.tries_again:
+                record = replace(record, repeats_exactly=self._repeats(record))
         return record
+
+    def keep(self, record: TrainingRun) -> None:
+        """Keeps a finished run."""
+        self.folder.save_run(record, of_candidate(self.candidate))
+
+    def kept(self) -> TrainingRun | None:
+        """Returns the finished run that is kept, or None."""
+        return self.folder.run(self.candidate.name, self.seed, of_candidate(self.candidate))
 
     @contextlib.contextmanager
     def user_code(self) -> Iterator[None]:
@@ -117,18 +129,22 @@ class Run:
                 raise
             raise RaisedInHalf(f"{type(error).__name__}: {_first_line(error)}") from error
 
-    def _repeats(self, record: TrainingRun) -> bool:
+    def _repeats(self, record: TrainingRun) -> bool | None:
+        """Makes the first steps again; None if that fails, whatever the reason."""
         steps = min(_NUM_REPEATED, self.schedule.num_steps)
-        short = Schedule(steps, evaluated_at=(), kept_at=())
+        evaluated_at = tuple(one for one in self.schedule.evaluated_at if one < steps)
         again = replace(
             self,
-            schedule=short,
+            schedule=Schedule(steps, evaluated_at=evaluated_at, kept_at=()),
             is_resumable=False,
             tries_again=False,
             progress=self.progress.muted(),
         )
         training = Training(again, is_again=True)
-        training.go()
+        try:
+            training.go()
+        except (RaisedInHalf, *USER_CODE_ERRORS):
+            return None
         return np.array_equal(training.record.losses, record.losses[:steps], equal_nan=True)
 
 

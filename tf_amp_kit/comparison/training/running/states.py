@@ -10,13 +10,18 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tf_amp_kit.comparison.training.record.parts import Drift
+from tf_amp_kit.tracing.paths import LayerPaths, held_by
 
 __all__ = ["all_variables", "as_arrays", "drift_between"]
 
 
 def all_variables(model: Any) -> list[Any]:
-    """Returns what a run goes on from: weights, seeds and the optimizer's variables."""
-    return [*model.variables, *model.optimizer.variables]
+    """Returns what a run goes on from: weights, seeds and the variables of optimizers."""
+    held = [value for _, layer in LayerPaths(model) for _, value in held_by(layer)]
+    optimizers = [one for one in (model.optimizer, *held) if hasattr(one, "apply_gradients")]
+    own = [variable for one in optimizers for variable in one.variables]
+    found = {id(variable): variable for variable in (*model.variables, *own)}
+    return list(found.values())
 
 
 def as_arrays(variables: Any) -> list[NDArray[Any]]:
