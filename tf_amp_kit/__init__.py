@@ -20,11 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 from tf_amp_kit import errors as errors
 
 if TYPE_CHECKING:
+    from tf_amp_kit.comparison.memory.estimate import estimate_memory, largest_batch_size
+    from tf_amp_kit.comparison.memory.record import MemoryEstimate
     from tf_amp_kit.comparison.planning.find import plan_precision
     from tf_amp_kit.comparison.planning.record.apply import apply_plan
     from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
     from tf_amp_kit.comparison.training.compare import compare_precisions
-    from tf_amp_kit.errors import PlanError
+    from tf_amp_kit.comparison.training.record.report import ComparisonReport
+    from tf_amp_kit.errors import PlanError, ReportError
     from tf_amp_kit.hardware import detect_hardware
     from tf_amp_kit.inspection.audit import AuditReport, Finding, audit_layer_dtypes
     from tf_amp_kit.inspection.monitor import AmpMonitor
@@ -53,6 +56,11 @@ if TYPE_CHECKING:
         is_supported,
     )
     from tf_amp_kit.precision.state import AmpState
+    from tf_amp_kit.reporting.comparison_plots import (
+        plot_costs,
+        plot_curves,
+        plot_gradient_histograms,
+    )
     from tf_amp_kit.reporting.plots import (
         plot_exponents,
         plot_gradients,
@@ -66,10 +74,12 @@ __all__ = [
     "AmpMonitor",
     "AmpState",
     "AuditReport",
+    "ComparisonReport",
     "Finding",
     "GradientComparison",
     "LossScaleOptimizer",
     "LossScaleState",
+    "MemoryEstimate",
     "NonFiniteReport",
     "NumericsReport",
     "Pin",
@@ -77,6 +87,7 @@ __all__ = [
     "PlanError",
     "PrecisionPlan",
     "Protection",
+    "ReportError",
     "amp_scope",
     "apply_plan",
     "audit_layer_dtypes",
@@ -87,16 +98,21 @@ __all__ = [
     "detect_hardware",
     "disable_amp",
     "enable_amp",
+    "estimate_memory",
     "find_nonfinite",
     "float32_op",
     "is_supported",
+    "largest_batch_size",
     "layers",
     "load_model",
     "make_loss_scale_optimizer",
     "measure_numerics",
     "pin_float32",
     "plan_precision",
+    "plot_costs",
+    "plot_curves",
     "plot_exponents",
+    "plot_gradient_histograms",
     "plot_gradients",
     "plot_layers",
     "plot_plan",
@@ -110,10 +126,12 @@ _HOMES: Final = {
     "AmpMonitor": "tf_amp_kit.inspection.monitor",
     "AmpState": "tf_amp_kit.precision.state",
     "AuditReport": "tf_amp_kit.inspection.audit",
+    "ComparisonReport": "tf_amp_kit.comparison.training.record.report",
     "Finding": "tf_amp_kit.inspection.audit",
     "GradientComparison": "tf_amp_kit.inspection.numerics.pairs",
     "LossScaleOptimizer": "tf_amp_kit.precision.loss_scaling.optimizer",
     "LossScaleState": "tf_amp_kit.precision.loss_scaling.state",
+    "MemoryEstimate": "tf_amp_kit.comparison.memory.record",
     "NonFiniteReport": "tf_amp_kit.inspection.nonfinite.report",
     "NumericsReport": "tf_amp_kit.inspection.numerics.report",
     "Pin": "tf_amp_kit.precision.pinning.pins",
@@ -121,6 +139,7 @@ _HOMES: Final = {
     "PlanError": "tf_amp_kit.errors",
     "PrecisionPlan": "tf_amp_kit.comparison.planning.record.plan",
     "Protection": "tf_amp_kit.precision.loss_scaling.shadows",
+    "ReportError": "tf_amp_kit.errors",
     "amp_scope": "tf_amp_kit.precision.policy",
     "apply_plan": "tf_amp_kit.comparison.planning.record.apply",
     "audit_layer_dtypes": "tf_amp_kit.inspection.audit",
@@ -131,15 +150,20 @@ _HOMES: Final = {
     "detect_hardware": "tf_amp_kit.hardware",
     "disable_amp": "tf_amp_kit.precision.policy",
     "enable_amp": "tf_amp_kit.precision.policy",
+    "estimate_memory": "tf_amp_kit.comparison.memory.estimate",
     "find_nonfinite": "tf_amp_kit.inspection.nonfinite.find",
     "float32_op": "tf_amp_kit.precision.layers.operations",
     "is_supported": "tf_amp_kit.precision.policy",
+    "largest_batch_size": "tf_amp_kit.comparison.memory.estimate",
     "load_model": "tf_amp_kit.precision.conversion.loading",
     "make_loss_scale_optimizer": "tf_amp_kit.precision.loss_scaling.factory",
     "measure_numerics": "tf_amp_kit.inspection.numerics.measure",
     "pin_float32": "tf_amp_kit.precision.pinning.pin",
     "plan_precision": "tf_amp_kit.comparison.planning.find",
+    "plot_costs": "tf_amp_kit.reporting.comparison_plots",
+    "plot_curves": "tf_amp_kit.reporting.comparison_plots",
     "plot_exponents": "tf_amp_kit.reporting.plots",
+    "plot_gradient_histograms": "tf_amp_kit.reporting.comparison_plots",
     "plot_gradients": "tf_amp_kit.reporting.plots",
     "plot_layers": "tf_amp_kit.reporting.plots",
     "plot_plan": "tf_amp_kit.reporting.plots",

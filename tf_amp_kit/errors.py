@@ -8,6 +8,7 @@ AmpError (Exception)
 ├── LayerError (ValueError)          a layer that cannot be kept in float32
 ├── PinError (ValueError)            pins that match nothing, or cannot be set
 ├── PlanError (ValueError)           a file that holds no precision plan
+├── ReportError (ValueError)         a file that holds no comparison of precisions
 ├── InputsError (ValueError)         example inputs are missing or do not fit
 ├── TracingError (RuntimeError)      a model that cannot be observed at all
 ├── ConversionError (ValueError)     a model that cannot be made in another precision
@@ -15,6 +16,7 @@ AmpError (Exception)
 ├── OptimizerError (ValueError)      an optimizer or a setting that cannot scale
 ├── TrainingStuckError (FloatingPointError)
 │                                    too many steps in a row were skipped
+├── ProcessDiedError (RuntimeError)  a process of its own that ended without an answer
 ├── MissingExtraError (ImportError)  an optional dependency is not installed
 ├── SelectionError (ValueError)      names that a record does not hold
 └── FindingsError (AssertionError)   an audit found what it was told to refuse
@@ -48,7 +50,9 @@ __all__ = [
     "PinWarning",
     "PlanError",
     "PrecisionError",
+    "ProcessDiedError",
     "PureHalfWarning",
+    "ReportError",
     "SelectionError",
     "SlowPrecisionWarning",
     "TracingError",
@@ -96,6 +100,16 @@ class PlanError(AmpError, ValueError):
     """
 
 
+class ReportError(AmpError, ValueError):
+    """A file that holds no comparison of precisions, or one of another version.
+
+    Example:
+
+    >>> issubclass(ReportError, ValueError)
+    True
+    """
+
+
 class InputsError(AmpError, ValueError):
     """Example inputs are missing, or do not fit the model."""
 
@@ -122,6 +136,10 @@ class TrainingStuckError(AmpError, FloatingPointError):
     Inside a `tf.function`, in `fit` say, TensorFlow raises its
     `InvalidArgumentError` with the same text.
     """
+
+
+class ProcessDiedError(AmpError, RuntimeError):
+    """The process that a run had for itself ended before it answered."""
 
 
 class MissingExtraError(AmpError, ImportError):

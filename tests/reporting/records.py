@@ -32,15 +32,17 @@ def report_of(
 
 
 def comparison_of(
-    gradients: Mapping[str, tuple[Sequence[float], Sequence[float]]], loss_scale: float = 1.0
+    gradients: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    loss_scale: float = 1.0,
+    precision: str = "float16",
 ) -> GradientComparison:
     arrays = {
         path: [np.array(values, np.float32) for values in pair] for path, pair in gradients.items()
     }
-    pairs = [compare_arrays(path, [a], [b], "float16") for path, (a, b) in arrays.items()]
+    pairs = [compare_arrays(path, [a], [b], precision) for path, (a, b) in arrays.items()]
     wide, half = [[pair[i] for pair in arrays.values()] for i in (0, 1)]
-    whole = compare_arrays("", wide, half, "float16")
-    return GradientComparison("model", "float16", loss_scale, 4, whole, tuple(pairs))
+    whole = compare_arrays("", wide, half, precision)
+    return GradientComparison("model", precision, loss_scale, 4, whole, tuple(pairs))
 
 
 def bars(axes: Any, index: int = 0) -> dict[int, int]:

@@ -15,8 +15,10 @@ from typing import Any, Final, NoReturn
 
 from tf_amp_kit import register_for_files
 from tf_amp_kit.cli.audit import add_audit
+from tf_amp_kit.cli.compare import add_compare
 from tf_amp_kit.cli.demo import add_demo
 from tf_amp_kit.cli.hardware import add_hardware
+from tf_amp_kit.cli.memory import add_memory
 from tf_amp_kit.cli.numerics import add_numerics
 from tf_amp_kit.cli.plan import add_plan
 from tf_amp_kit.cli.process import EXIT_FINDINGS, EXIT_FINE, EXIT_USAGE, import_tensorflow
@@ -102,5 +104,7 @@ _COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (
     add_audit,
     add_numerics,
     add_plan,
+    add_compare,
+    add_memory,
     add_demo,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +15,12 @@ __all__ = [
     "add_sources",
     "check_drawing",
     "count",
+    "data_help",
     "figure_file",
     "given",
     "input_file",
     "output_file",
+    "output_folder",
     "prepare_folder",
     "printed",
     "save_figure",
@@ -41,11 +43,19 @@ def add_sources(parser: argparse.ArgumentParser, *, model: str, validation: str)
         validation: What to say of data for training and validation.
     """
     parser.add_argument("model", help=f"a .keras file, or package.module:builder; {model}")
-    parser.add_argument(
-        "data",
-        help="package.module:data, a function that returns (x, y), (x, y, sample_weight), a "
+    parser.add_argument("data", help=data_help(validation))
+
+
+def data_help(validation: str) -> str:
+    """Says what a function for data returns.
+
+    Args:
+        validation: What to say of data for training and validation.
+    """
+    return (
+        "package.module:data, a function that returns (x, y), (x, y, sample_weight), a "
         f"dataset, or a tuple of two of these: {validation}. Several inputs are a list or a "
-        "dictionary, not a tuple",
+        "dictionary, not a tuple"
     )
 
 
@@ -84,9 +94,16 @@ def figure_file(text: str) -> str:
 def output_file(text: str) -> str:
     """Refuses what could not be written in the end, after all the work."""
     path = Path(text)
-    folder = next(one for one in path.absolute().parents if one.exists())
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+    if path.is_dir() or not _is_writable(_nearest(path.absolute().parents)):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
+    return text
+
+
+def output_folder(text: str) -> str:
+    """Refuses a folder that nothing could be written into."""
+    path = Path(text).absolute()
+    if not _is_writable(_nearest([path, *path.parents])):
+        raise argparse.ArgumentTypeError(f"nothing can be written into {text!r}")
     return text
 
 
@@ -128,6 +145,14 @@ def prepare_folder(path: str) -> None:
 def printed(record: Any) -> str:
     """Prints the start of a record, and names the option that shows the rest."""
     return _ALL_IN_PYTHON.sub("--all shows all.", str(record))
+
+
+def _nearest(paths: Iterable[Path]) -> Path:
+    return next(path for path in paths if path.exists())
+
+
+def _is_writable(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK)
 
 
 def _whole(text: str, smallest: int) -> int:

@@ -7,11 +7,13 @@ import os
 import sys
 from typing import Final
 
-__all__ = ["EXIT_FINDINGS", "EXIT_FINE", "EXIT_USAGE", "import_tensorflow"]
+__all__ = ["EXIT_FINDINGS", "EXIT_FINE", "EXIT_INTERRUPTED", "EXIT_USAGE", "import_tensorflow"]
 
 EXIT_FINE: Final = 0
 EXIT_FINDINGS: Final = 1
 EXIT_USAGE: Final = 2
+# What shells give a process that Ctrl-C ended: 128 and the number of SIGINT.
+EXIT_INTERRUPTED: Final = 130
 
 _LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 # Warnings and below are left out.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -10,7 +13,16 @@ import keras
 from tf_amp_kit import _keras
 from tf_amp_kit.tracing.paths import LayerPaths, held_by
 
-__all__ = ["LiveObjects"]
+__all__ = ["LiveObjects", "configs_stay_here"]
+
+
+@contextlib.contextmanager
+def configs_stay_here() -> Iterator[None]:
+    """Keeps Keras from warning of what only matters where another process reads a config."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The object being serialized includes a `lambda`")
+        warnings.filterwarnings("ignore", message=".*had a build config, but the model")
+        yield
 
 
 class LiveObjects:

@@ -1,1 +1,1 @@
-"""Showing records: figures of what `tf_amp_kit.inspection` measured."""
+"""Showing records: figures of what was measured, planned and compared."""

@@ -25,6 +25,7 @@ __all__ = [
     "Panel",
     "Series",
     "draw_panels",
+    "exponents_of",
     "joined_counts",
     "legend_entries",
     "series_entries",
@@ -89,6 +90,7 @@ def draw_panels(
     ranges: Sequence[FormatRange],
     *,
     is_close: bool = False,
+    view: tuple[float, float] | None = None,
 ) -> None:
     """Draws one histogram per panel, and above them the ranges of the formats.
 
@@ -98,11 +100,12 @@ def draw_panels(
         panels: What to draw.
         ranges: The formats; elements are judged by the first.
         is_close: Leaves limits out that all elements are far from.
+        view: The part of the axis to show, in base 2 logarithms; None chooses it.
     """
     from matplotlib.ticker import MaxNLocator
 
-    exponents = [e for panel in panels for series in panel.series for e in series.counts]
-    view = view_of(ranges, exponents, is_close=is_close)
+    if view is None:
+        view = view_of(ranges, exponents_of(panels), is_close=is_close)
     _draw_ruler(ruler, ranges, view)
     for one, panel in zip(axes, panels, strict=True):
         _draw_ranges(one, ranges, view)
@@ -114,14 +117,23 @@ def draw_panels(
     axes[-1].set_xlabel("Magnitude of the elements")
 
 
-def legend_entries(ranges: Sequence[FormatRange]) -> dict[str, Any]:
-    """Gives the legend's handles by their labels."""
+def exponents_of(panels: Iterable[Panel]) -> list[int]:
+    """Gives the exponents that there are elements of."""
+    return [e for panel in panels for series in panel.series for e in series.counts]
+
+
+def legend_entries(ranges: Sequence[FormatRange], judged: str | None = None) -> dict[str, Any]:
+    """Gives the legend's handles by their labels.
+
+    Args:
+        ranges: The formats.
+        judged: What elements are judged by; None for the first of the formats.
+    """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    judged = ranges[0].name
     return {
-        f"becomes zero in {judged}": Patch(**UNDERFLOW_STYLE),
+        f"becomes zero in {judged or ranges[0].name}": Patch(**UNDERFLOW_STYLE),
         "becomes subnormal: fewer digits": Patch(**SUBNORMAL_STYLE),
         "becomes infinite": Patch(**OVERFLOW_STYLE),
         **{

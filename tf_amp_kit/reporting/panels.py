@@ -12,7 +12,7 @@ from tf_amp_kit.reporting.canvas import HALF_STYLE, WIDE_STYLE
 from tf_amp_kit.reporting.exponents import Panel, Series, joined_counts
 from tf_amp_kit.tables import percent, some
 
-__all__ = ["comparison_panels", "report_panels"]
+__all__ = ["comparison_panels", "pair_panel", "report_panels"]
 
 # More histograms than this nobody compares, and matplotlib cannot draw them all.
 _MOST_PANELS: Final = 40
@@ -56,8 +56,8 @@ def comparison_panels(
         SelectionError: If the comparison has no such weights, or too many of them.
     """
     if paths is None:
-        return [_pair_panel(comparison.whole)]
-    return [_pair_panel(one) for one in _pairs_of(comparison, _as_list(paths))]
+        return [pair_panel(comparison.whole)]
+    return [pair_panel(one) for one in _pairs_of(comparison, _as_list(paths))]
 
 
 def _as_list(names: str | Iterable[str]) -> list[str]:
@@ -138,7 +138,13 @@ def _fates(tensors: Sequence[TensorNumerics]) -> str:
     return "; ".join(parts)
 
 
-def _pair_panel(pair: GradientPair) -> Panel:
+def pair_panel(pair: GradientPair, title: str | None = None) -> Panel:
+    """Puts the gradients of one pair side by side.
+
+    Args:
+        pair: A weight's gradients, or all.
+        title: What stands above it; None for the path.
+    """
     note = f"vanished in half: {percent(pair.vanished_fraction)}"
     if pair.num_nonfinite:
         note += f"; not drawn: {pair.num_nonfinite} NaN or Inf in half"
@@ -146,4 +152,4 @@ def _pair_panel(pair: GradientPair) -> Panel:
         Series(pair.float32.exponent_counts, WIDE_STYLE),
         Series(pair.half.exponent_counts, HALF_STYLE),
     )
-    return Panel(pair.path or "All gradients", note, series)
+    return Panel(title or pair.path or "All gradients", note, series)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tf_amp_kit.comparison.planning.record.parts import UnitEffect
 from tf_amp_kit.comparison.planning.record.plan import PrecisionPlan
-from tf_amp_kit.comparison.planning.record.words import number
+from tf_amp_kit.comparison.words import number
 from tf_amp_kit.reporting.canvas import (
     GREY,
     HALF_STYLE,

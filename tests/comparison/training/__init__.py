@@ -1,0 +1,1 @@
+"""Tests of training in several precisions and judging it."""

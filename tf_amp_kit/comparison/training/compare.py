@@ -12,7 +12,7 @@ from typing import Any, Final, TypeGuard
 import keras
 
 from tf_amp_kit.comparison.training.candidates import parse_candidates
-from tf_amp_kit.comparison.training.comparison import Comparison, Setup
+from tf_amp_kit.comparison.training.comparison import Comparison
 from tf_amp_kit.comparison.training.judging import FEWEST_SEEDS
 from tf_amp_kit.comparison.training.record.report import ComparisonReport
 from tf_amp_kit.comparison.training.running.builds import Builder
@@ -21,6 +21,7 @@ from tf_amp_kit.comparison.training.running.isolation import check_sendable
 from tf_amp_kit.comparison.training.running.progress import Progress
 from tf_amp_kit.comparison.training.running.run import Schedule
 from tf_amp_kit.comparison.training.running.sources import Source
+from tf_amp_kit.comparison.training.setup import Setup
 from tf_amp_kit.data import DEFAULT_BATCH_SIZE
 from tf_amp_kit.errors import InputsError, PrecisionError
 
@@ -62,14 +63,15 @@ def compare_precisions(
     Quality. float32 runs with several seeds (at least three, whatever `seeds` says), and
     what its results differ by is the measure: a mean over n runs may differ from float32
     by `t s sqrt(2 / n)` without meaning anything, with the standard deviation s between
-    the float32 runs and Student's t at the 95 % level for as many of them. Each run in
-    another precision starts from the weights of float32 with the same seed and gets the
-    same batches. `"worse"` is what loses more than that, and more than `tolerance`;
-    `"undecided"` is what float32 itself cannot decide: too few steps, nothing learned, or
-    seeds that differ by more than a quarter of what was learned. It is about the mean of
-    the last three of ten evaluations on the validation data, and all compiled metrics
-    whose better direction Keras knows; without validation data, about the mean loss of
-    the last tenth of the steps. A run that raises, or whose loss stays NaN, is worse.
+    the float32 runs and Student's t at the 95 % level for as many of them (for several
+    metrics, all together). Each run in another precision starts from the weights of
+    float32 with the same seed and gets the same batches. `"worse"` is what loses more than
+    that, and more than `tolerance`; `"undecided"` is what float32 itself cannot decide:
+    too few steps, nothing learned, or seeds that differ by more than a tenth of what was
+    learned. It is about the mean of the last three of ten evaluations on the validation
+    data, in the loss and all compiled metrics whose better direction Keras knows; without
+    validation data, about the mean loss of the last tenth of the steps. A run that raises,
+    or whose loss stays NaN, is worse.
 
     Speed. Whole train steps on one batch are timed in turns, never epochs of `fit`.
     Memory is estimated, and measured with `isolate`.
@@ -94,7 +96,8 @@ def compare_precisions(
         epochs: How many epochs to train, instead; 1 without `steps`.
         seeds: How many seeds each precision runs with, or which.
         tolerance: The loss of quality that is accepted in any case, as a share (0 to 1) of
-            what float32 learned: of the way from its first to its last loss.
+            what float32 learned after the first tenth of its steps: those often do no more
+            than to find the size of the targets.
         pin: Whether `pin_float32` keeps in float32 what each level says, as users of
             half precision should. Plans are always applied.
         gradient_steps: After how many steps of the float32 run gradients are compared, as
@@ -108,8 +111,8 @@ def compare_precisions(
         resume: A folder that keeps runs, finished or not; they are not made again when the
             call is repeated with the same folder, after an interruption or with more
             seeds or precisions.
-        verbose: 1 tells on standard error how far it is, and prints the report; 0 is
-            silent.
+        verbose: 1 tells on standard error how far it is, and prints the report; 2 only
+            tells how far it is; 0 is silent.
 
     Returns:
         A `ComparisonReport`. After Ctrl-C, what there is by then: unfinished runs say
@@ -171,7 +174,7 @@ def compare_precisions(
             progress=Progress(num_steps, is_shown=bool(verbose)),
         )
         report = Comparison(setup).make(time_steps=time_steps, jit=jit)
-    if verbose:
+    if verbose == 1:
         print(report)
     return report
 

@@ -1,93 +1,41 @@
-"""A comparison while it is made: rehearsal, runs, gradients, speed, memory, judgement."""
+"""A comparison while it is made: rehearsal, runs, gradients, speed, memory."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-import keras
-import tensorflow as tf
+import numpy as np
 
 from tf_amp_kit import _keras, hardware
-from tf_amp_kit.comparison.training.candidates import FLOAT32, Candidate
+from tf_amp_kit.comparison.training.candidates import Candidate
 from tf_amp_kit.comparison.training.gradients import gradients_along
-from tf_amp_kit.comparison.training.judging import differences_between, judge, measure_of
-from tf_amp_kit.comparison.training.recommending import recommend
-from tf_amp_kit.comparison.training.record.parts import (
-    GradientPoint,
-    PrecisionResult,
-    TrainingRun,
-)
-from tf_amp_kit.comparison.training.record.report import ComparisonReport
-from tf_amp_kit.comparison.training.running.builds import Builder
-from tf_amp_kit.comparison.training.running.folder import Folder
-from tf_amp_kit.comparison.training.running.isolation import (
-    ProcessDied,
-    in_own_process,
-    measured_run,
-)
-from tf_amp_kit.comparison.training.running.progress import Progress
-from tf_amp_kit.comparison.training.running.run import INTERRUPTED, USER_MISTAKES, Run, Schedule
-from tf_amp_kit.comparison.training.running.sources import Source, fingerprint
-from tf_amp_kit.comparison.training.step_times import Speeds, measure_speeds
-from tf_amp_kit.data import Batch, batches_of, num_samples
+from tf_amp_kit.comparison.training.memory_use import memory_of
+from tf_amp_kit.comparison.training.record.parts import TrainingRun
+from tf_amp_kit.comparison.training.record.report import INTERRUPTION, ComparisonReport
+from tf_amp_kit.comparison.training.results import report_of
+from tf_amp_kit.comparison.training.running.builds import check_own
+from tf_amp_kit.comparison.training.running.isolation import in_own_process, measured_run
+from tf_amp_kit.comparison.training.running.run import INTERRUPTED, USER_MISTAKES, Run
+from tf_amp_kit.comparison.training.running.sources import fingerprint
+from tf_amp_kit.comparison.training.setup import Findings, Setup
+from tf_amp_kit.comparison.training.step_times import measure_speeds
+from tf_amp_kit.data import Batch, num_samples
+from tf_amp_kit.errors import ProcessDiedError
+from tf_amp_kit.inspection.audit import audit_layer_dtypes
+from tf_amp_kit.inspection.expected import computes_in
 from tf_amp_kit.precision.pinning.registry import pinned_paths
+from tf_amp_kit.tables import some
+from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.step_graph import trace_step
+from tf_amp_kit.tracing.step_phases import LOSS
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
-__all__ = ["Comparison", "Setup"]
+__all__ = ["Comparison"]
 
-
-@dataclass(frozen=True)
-class Setup:
-    """What is compared, and how.
-
-    Attributes:
-        candidates: The precisions, float32 first.
-        seeds: The seeds of each.
-        float32_seeds: Those of float32: the same, and more to measure its spread.
-        builder: Makes the models.
-        train: The batches to train on.
-        validation: What to evaluate on, or None.
-        schedule: At which steps what is done.
-        tolerance: What is accepted in any case, as a share of what float32 learned.
-        folder: Where runs are kept.
-        is_resumable: Whether the folder is the user's.
-        is_isolated: Whether each run has its own process.
-        progress: Tells how far it is.
-    """
-
-    candidates: tuple[Candidate, ...]
-    seeds: tuple[int, ...]
-    float32_seeds: tuple[int, ...]
-    builder: Builder
-    train: Source
-    validation: Source | None
-    schedule: Schedule
-    tolerance: float
-    folder: Folder
-    is_resumable: bool
-    is_isolated: bool
-    progress: Progress
-
-    def seeds_of(self, candidate: Candidate) -> tuple[int, ...]:
-        """Returns the seeds that a precision runs with."""
-        if not candidate.is_control:
-            return self.float32_seeds if candidate.is_reference else self.seeds
-        controls = [one for one in self.candidates if one.is_control]
-        start = max(self.float32_seeds) + 1 + controls.index(candidate) * len(self.seeds)
-        return tuple(range(start, start + len(self.seeds)))
-
-    def order(self) -> Iterator[tuple[Candidate, int]]:
-        """Yields the runs, those of the first seeds first: float32 leads, the others follow."""
-        for position in range(len(self.float32_seeds)):
-            for candidate in self.candidates:
-                seeds = self.seeds_of(candidate)
-                if position < len(seeds):
-                    yield candidate, seeds[position]
+# The finding of an audit that dimensions waste tensor cores.
+_ODD_DIMENSIONS: Final = "AMP403"
 
 
 class Comparison:
@@ -95,13 +43,7 @@ class Comparison:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._runs: list[TrainingRun] = []
-        self._num_pins: dict[str, int] = {}
-        self._directions: dict[str, str | None] = {}
-        self._gradients: dict[str, tuple[GradientPoint, ...]] = {}
-        self._speeds: Speeds = {}
-        self._notes: list[str] = []
-        self._model_name = ""
+        self._found = Findings()
 
     def make(self, *, time_steps: bool, jit: bool) -> ComparisonReport:
         """Does everything, and freezes it."""
@@ -114,35 +56,54 @@ class Comparison:
             self._compare_gradients()
             if time_steps:
                 self._time(jit=jit)
+            self._look_at_memory(batch)
         except KeyboardInterrupt:
-            if not any(not run.failure for run in self._runs):
+            if not any(not run.failure for run in self._found.runs):
                 raise
-            self._notes.append("It was interrupted: what is missing was not measured.")
-        return self._freeze(batch, time.monotonic() - start)
+            self._found.notes.append(INTERRUPTION)
+        return report_of(self._setup, self._found, time.monotonic() - start)
 
     def _rehearse(self, batch: Batch) -> None:
         """Builds each model once, so that mistakes are told before any training."""
-        setup, weights = self._setup, None
+        setup, first, weights = self._setup, None, None
         for candidate in setup.candidates:
             try:
                 with setup.builder.model(candidate, setup.seeds[0], batch, weights) as model:
-                    if candidate.is_reference:
-                        weights = model.get_weights()
-                        self._model_name = model.name
-                        self._directions = self._metrics_of(model, batch)
-                    self._num_pins[candidate.name] = len(pinned_paths(LayerPaths(model)))
+                    if first is None:
+                        first, weights = model, model.get_weights()
+                        self._try_out(model, batch)
+                    else:
+                        check_own(model, first)
+                    self._note_pins(candidate, LayerPaths(model))
             except USER_CODE_ERRORS as error:
                 # What half precision makes fail is a result, and told as the run's.
                 if candidate.is_float32 or isinstance(error, USER_MISTAKES):
                     raise
 
-    def _metrics_of(self, model: Any, batch: Batch) -> dict[str, str | None]:
-        if self._setup.validation is not None:
-            data = self._setup.validation.open()
-            self._setup.validation.check_that_it_ends(data)
-            batch = next(batches_of(data, self._setup.validation.batch_size))
-        model.test_on_batch(batch.x, batch.y, sample_weight=batch.sample_weight)
-        return _keras.metric_directions(model)
+    def _try_out(self, model: Any, batch: Batch) -> None:
+        """Looks whether float32 can be trained and evaluated on the data."""
+        self._found.model_name = model.name
+        self._found.batch_size = num_samples(batch)
+        trace_step(model, tuple(batch), until=LOSS)
+        validation = self._setup.validation
+        if validation is not None:
+            validation.check_that_it_ends(validation.open())
+            batch = validation.check_that_it_repeats()
+        values = model.test_on_batch(
+            batch.x, batch.y, sample_weight=batch.sample_weight, return_dict=True
+        )
+        self._found.directions = _keras.metric_directions(model)
+        odd = [name for name, value in values.items() if np.ndim(value)]
+        if odd and validation is not None:
+            self._found.notes.append(f"{some(odd)} of the metrics are no numbers: left out.")
+
+    def _note_pins(self, candidate: Candidate, paths: LayerPaths) -> None:
+        self._found.num_pins[candidate.name] = len(pinned_paths(paths))
+        if not computes_in(candidate.state.precision, layer_facts(paths)):
+            self._found.notes.append(
+                f"With its pins, no layer with weights of {candidate.name} computes in half "
+                "precision: it is float32 once more."
+            )
 
     def _describe(self, batch: Batch) -> None:
         setup = self._setup
@@ -162,7 +123,7 @@ class Comparison:
         for candidate, seed in setup.order():
             kept = setup.folder.run(candidate.name, seed) if setup.is_resumable else None
             run = kept or self._made(self._run(candidate, seed))
-            self._runs.append(run)
+            self._found.runs.append(run)
             if run.failure == INTERRUPTED:
                 raise KeyboardInterrupt
             if kept is None:
@@ -189,7 +150,7 @@ class Comparison:
             return run.make()
         try:
             record: TrainingRun = in_own_process(measured_run, run)
-        except ProcessDied as death:
+        except ProcessDiedError as death:
             if run.candidate.is_reference:
                 raise
             record = TrainingRun(run.candidate.name, run.seed, (), failure=str(death))
@@ -198,11 +159,11 @@ class Comparison:
     def _compare_gradients(self) -> None:
         setup = self._setup
         for candidate in setup.candidates:
-            if candidate.is_float32 or self._has_failed(candidate.name):
+            if candidate.is_float32 or self._found.has_failed(candidate.name):
                 continue
             setup.progress.say(f"{candidate.name}: comparing gradients")
             try:
-                self._gradients[candidate.name] = self._called(
+                self._found.gradients[candidate.name] = self._called(
                     gradients_along,
                     setup.builder,
                     candidate,
@@ -212,82 +173,38 @@ class Comparison:
                     setup.schedule.compared_at,
                 )
             except USER_CODE_ERRORS as error:
-                self._notes.append(
+                self._found.notes.append(
                     f"The gradients of {candidate.name} could not be compared: {error}"
                 )
 
     def _time(self, *, jit: bool) -> None:
         setup = self._setup
         candidates = [
-            one for one in setup.candidates if not one.is_control and not self._has_failed(one.name)
+            one
+            for one in setup.candidates
+            if not one.is_control and not self._found.has_failed(one.name)
         ]
         setup.progress.say("Timing train steps")
-        self._speeds = self._called(
+        self._found.speeds = self._called(
             measure_speeds, setup.builder, candidates, setup.train, setup.seeds[0], jit
         )
 
+    def _look_at_memory(self, batch: Batch) -> None:
+        setup = self._setup
+        setup.progress.say("Estimating memory")
+        for candidate in setup.candidates:
+            if not candidate.is_control and not self._found.has_failed(candidate.name):
+                with setup.builder.model(candidate, setup.seeds[0], batch) as model:
+                    self._found.memory[candidate.name], note = memory_of(model, batch)
+                    self._look_for_odd_dimensions(model, batch)
+                self._found.notes += [f"{candidate.name}: {note}"] if note else []
+
+    def _look_for_odd_dimensions(self, model: Any, batch: Batch) -> None:
+        device = hardware.detect_hardware().default_device
+        if device is not None and device.kind == "gpu":
+            findings = audit_layer_dtypes(model, inputs=batch.x, verbose=0).findings
+            odd = (one for one in findings if one.code == _ODD_DIMENSIONS)
+            self._found.odd_layers += [path for one in odd for path in one.affects]
+
     def _called(self, function: Any, *args: Any) -> Any:
         return in_own_process(function, *args) if self._setup.is_isolated else function(*args)
-
-    def _has_failed(self, name: str) -> bool:
-        return any(run.failure for run in self._runs if run.name == name)
-
-    def _freeze(self, batch: Batch, seconds: float) -> ComparisonReport:
-        setup = self._setup
-        finished = [run for run in self._runs if not run.failure]
-        reference = [run for run in finished if run.name == FLOAT32]
-        results = tuple(self._result(one, reference, finished) for one in setup.candidates)
-        return ComparisonReport(
-            model_name=self._model_name,
-            machine=_machine(),
-            batch_size=num_samples(batch),
-            num_steps=setup.schedule.num_steps,
-            seeds=setup.seeds,
-            tolerance=setup.tolerance,
-            measure=measure_of(reference),
-            results=results,
-            runs=tuple(self._runs),
-            recommendation=recommend(results),
-            seconds=seconds,
-            notes=(*self._notes, *self._about_repeating()),
-        )
-
-    def _result(
-        self, candidate: Candidate, reference: list[TrainingRun], finished: list[TrainingRun]
-    ) -> PrecisionResult:
-        setup, name = self._setup, candidate.name
-        own = [run for run in finished if run.name == name]
-        differences = differences_between(reference, own, self._directions)
-        verdict = judge(
-            [run for run in self._runs if run.name == name],
-            differences,
-            num_steps=setup.schedule.num_steps,
-            tolerance=setup.tolerance,
-        )
-        return PrecisionResult(
-            name=name,
-            precision=candidate.state.precision,
-            level=candidate.state.level,
-            num_pins=self._num_pins.get(name, 0),
-            verdict=None if candidate.is_reference else verdict,
-            differences=differences,
-            gradients=self._gradients.get(name, ()),
-            speed=self._speeds.get((name, False)),
-            jit_speed=self._speeds.get((name, True)),
-        )
-
-    def _about_repeating(self) -> Iterator[str]:
-        names = [run.name for run in self._runs if run.repeats_exactly is False]
-        if names:
-            yield (
-                f"Made again, the first steps of {', '.join(names)} did not give the same losses "
-                "bit for bit: operations here add up in another order each time. "
-                "tf.config.experimental.enable_op_determinism() keeps the order where it can."
-            )
-
-
-def _machine() -> str:
-    device = hardware.detect_hardware().default_device
-    named = "no device" if device is None else f"{device.name} {device.model or ''}".strip()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{named}, {cores} CPU cores, TensorFlow {tf.__version__}, Keras {keras.__version__}"

@@ -8,9 +8,10 @@ seeds, from the same weights, on the same batches.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
+
+import numpy as np
 
 from tf_amp_kit.comparison.training.record.parts import (
     BETTER,
@@ -22,6 +23,7 @@ from tf_amp_kit.comparison.training.record.parts import (
     Verdict,
 )
 from tf_amp_kit.comparison.training.running.run import INTERRUPTED
+from tf_amp_kit.comparison.training.student import student_t
 
 __all__ = ["FEWEST_SEEDS", "differences_between", "judge", "measure_of"]
 
@@ -33,35 +35,14 @@ _FEWEST_STEPS: Final = 20
 
 # Where the seeds of float32 differ by more than this share of what was learned, a loss of
 # as much would go unseen.
-_COARSEST: Final = 0.25
+_COARSEST: Final = 0.1
+
+# A run without a difference is called worse, or better, once in so many times.
+_ERROR_RATE: Final = 0.05
 
 # The last tenth of the steps, and the last evaluations, are the end of a run.
 _END_SHARE: Final = 0.1
 _NUM_LAST_EVALUATIONS: Final = 3
-
-# Quantiles of Student's t distribution: 2.5 % lie above, by degrees of freedom.
-# Source: NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
-_STUDENT_T: Final = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-)  # fmt: skip
-_NORMAL: Final = 1.96
-
-
-def student_t(degrees: int) -> float:
-    """Returns how many standard errors 95 % of all means are within.
-
-    Args:
-        degrees: The degrees of freedom; infinite for 0 of them.
-
-    Example:
-
-    >>> student_t(2), student_t(0)
-    (4.303, inf)
-    """
-    if degrees < 1:
-        return math.inf
-    return _STUDENT_T[degrees - 1] if degrees <= len(_STUDENT_T) else _NORMAL + 2.4 / degrees
 
 
 def measure_of(runs: Sequence[TrainingRun]) -> str:
@@ -91,9 +72,18 @@ def differences_between(
     if measure_of(reference) != "loss":
         names = [f"val_{name}" for name in reference[0].evaluations[-1].values]
         names.sort(key=lambda name: name != "val_loss")
+    ways = {name: _direction(name, directions) for name in names}
+    judged = [name for name, way in ways.items() if way and _is_known(reference, name)]
+    # The more measures, the more often one of them differs by chance.
+    rate = _ERROR_RATE / max(1, len(judged))
     return tuple(
-        _difference(name, reference, others, _direction(name, directions)) for name in names
+        _difference(name, reference, others, way, rate=rate, is_judged=name in judged)
+        for name, way in ways.items()
     )
+
+
+def _is_known(reference: Sequence[TrainingRun], name: str) -> bool:
+    return all(math.isfinite(end_value(run, name)) for run in reference)
 
 
 def _direction(name: str, directions: Mapping[str, str | None]) -> str | None:
@@ -112,36 +102,72 @@ def _difference(
     reference: Sequence[TrainingRun],
     others: Sequence[TrainingRun],
     direction: str | None,
+    *,
+    rate: float,
+    is_judged: bool,
 ) -> Difference:
     ends = {run.seed: end_value(run, name) for run in reference}
-    mean = statistics.fmean(ends.values())
-    spread = statistics.stdev(ends.values()) if len(ends) > 1 else math.inf
-    value = statistics.fmean(end_value(run, name) for run in others)
-    same_seeds = statistics.fmean(ends.get(run.seed, mean) for run in others)
-    start = statistics.fmean(start_value(run, name) for run in reference)
+    mean = _mean(ends.values())
+    value, same_seeds = (
+        _mean(values)
+        for values in (
+            [end_value(run, name) for run in others],
+            [ends.get(run.seed, mean) for run in others],
+        )
+    )
     sign = -1.0 if direction == "up" else 1.0
-    learned, worsening = sign * (start - mean), sign * (value - same_seeds)
+    learned, late = (
+        sign * (_mean([value_at(run, name) for run in reference]) - mean)
+        for value_at in (start_value, early_value)
+    )
+    spread = _spread_between(ends.values(), [_last_values(run, name) for run in reference])
+    worsening = sign * (value - same_seeds)
     return Difference(
         measure=name,
         reference=same_seeds,
         spread=spread,
         value=value,
         worsening=worsening,
-        bound=student_t(len(ends) - 1) * spread * math.sqrt(2 / len(others)),
+        bound=student_t(len(ends) - 1, rate) * spread * math.sqrt(2 / len(others)),
         share=worsening / learned if learned > 0 else math.nan,
-        is_judged=direction is not None,
+        is_judged=is_judged,
         learned=learned,
+        learned_late=late,
     )
 
 
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def _spread_between(ends: Iterable[float], last_values: Iterable[Sequence[float]]) -> float:
+    """Returns the standard deviation between seeds.
+
+    Of few seeds it may come out small by chance; it is not less than the standard error
+    that each end has from its own last values.
+    """
+    ends = list(ends)
+    if len(ends) < 2:
+        return math.inf
+    errors = [float(np.var(one, ddof=1)) / len(one) for one in last_values if len(one) > 1]
+    return max(float(np.std(ends, ddof=1)), math.sqrt(_mean(errors or [0.0])))
+
+
 def end_value(run: TrainingRun, name: str) -> float:
-    """Returns what a measure comes to at the end of a run: the mean of the last values."""
+    """Returns what a measure comes to at the end of a run: the mean of the last values.
+
+    NaN if there are none: skipped steps have no loss.
+    """
+    values = _last_values(run, name)
+    return _mean(values) if values else math.nan
+
+
+def _last_values(run: TrainingRun, name: str) -> list[float]:
     if name == "loss":
-        return _mean(run.losses[-_window(run) :])
+        return [one for one in run.losses[-_window(run) :] if not math.isnan(one)]
     last = run.evaluations[-_NUM_LAST_EVALUATIONS:]
     # Those at the start are no end of anything.
-    values = [one.values[name.removeprefix("val_")] for one in last if one.step]
-    return _mean(values)
+    return [one.values[name.removeprefix("val_")] for one in last if one.step]
 
 
 def start_value(run: TrainingRun, name: str) -> float:
@@ -151,14 +177,18 @@ def start_value(run: TrainingRun, name: str) -> float:
     return run.evaluations[0].values[name.removeprefix("val_")]
 
 
+def early_value(run: TrainingRun, name: str) -> float:
+    """Returns what a measure was after the first tenth of a run.
+
+    The first steps often do no more than to find the size of the targets.
+    """
+    if name == "loss":
+        return run.losses[min(_window(run), len(run.losses) - 1)]
+    return run.evaluations[min(1, len(run.evaluations) - 1)].values[name.removeprefix("val_")]
+
+
 def _window(run: TrainingRun) -> int:
     return max(1, round(_END_SHARE * len(run.losses)))
-
-
-def _mean(values: Sequence[float]) -> float:
-    # Skipped steps have no loss.
-    known = [one for one in values if not math.isnan(one)]
-    return statistics.fmean(known) if known else math.nan
 
 
 def judge(
@@ -197,6 +227,9 @@ def judge(
     if worse:
         shares, reasons = zip(*worse, strict=True)
         return Verdict(WORSE, tuple(reasons), _largest(shares))
+    if not judged:
+        reason = f"{first.measure} is not finite in float32: there is nothing to judge by."
+        return Verdict(UNDECIDED, (reason,), first.share)
     _, outcome, reason = judged[0]
     return Verdict(outcome, (reason,), first.share)
 
@@ -212,16 +245,24 @@ def _outcome(one: Difference, tolerance: float) -> tuple[str, str]:
             "What float32 differs by between seeds is not known: fewer than two of its runs are "
             "finished."
         )
-    learned = max(one.learned, 0.0)
-    accepted, finest = tolerance * learned, _COARSEST * learned
-    if one.spread > finest and abs(one.worsening) <= one.bound + abs(one.learned):
+    accepted, finest = _accepted(one, tolerance), _COARSEST * max(one.learned, 0.0)
+    size = abs(one.worsening)
+    is_little = one.spread > finest or one.learned <= 0
+    if is_little and size <= one.bound + abs(one.learned) + abs(one.reference):
         return UNDECIDED, _too_little(one)
-    if not abs(one.worsening) <= max(one.bound, accepted):  # NaN among them
+    if not size <= max(one.bound, accepted):  # NaN among them
         outcome = BETTER if one.worsening < 0 else WORSE
         return outcome, f"{_values(one)}: {outcome} by {_amount(one)}; {_spread(one)}."
-    if abs(one.worsening) > max(one.spread, accepted) and one.bound > finest:
+    if size > max(one.spread, accepted) and one.bound > finest:
         return UNDECIDED, _too_coarse(one)
-    return EQUAL, f"{_values(one)}: a difference of {_amount(one)}; {_spread(one)}."
+    is_excused = size > one.bound
+    excuse = f", but the tolerance accepts {accepted:.2g}" if is_excused else ""
+    return EQUAL, f"{_values(one)}: a difference of {_amount(one)}; {_spread(one)}{excuse}."
+
+
+def _accepted(one: Difference, tolerance: float) -> float:
+    """Returns the worsening that is accepted in any case."""
+    return tolerance * max(0.0, min(one.learned, one.learned_late))
 
 
 def _values(one: Difference) -> str:
@@ -235,6 +276,8 @@ def _amount(one: Difference) -> str:
 
 
 def _spread(one: Difference) -> str:
+    if not one.spread:
+        return "between seeds float32 itself does not differ"
     return (
         f"between seeds float32 itself differs by {one.spread:.2g} (standard deviation), which "
         f"makes up to {one.bound:.2g} for so few"

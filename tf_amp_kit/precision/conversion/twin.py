@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.data import tiny_batch
 from tf_amp_kit.errors import AmpError, ConversionError
 from tf_amp_kit.precision.conversion.policies import PolicyChange
-from tf_amp_kit.precision.live_objects import LiveObjects
+from tf_amp_kit.precision.live_objects import LiveObjects, configs_stay_here
 from tf_amp_kit.tracing.inputs import candidate_specs
 from tf_amp_kit.tracing.paths import ROOT, LayerPaths
 from tf_amp_kit.tracing.state import undisturbed
@@ -36,9 +35,7 @@ def make_twin(
     Raises:
         ConversionError: If the model has no config that rebuilds it.
     """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The object being serialized includes a `lambda`")
-        warnings.filterwarnings("ignore", message=".*had a build config, but the model")
+    with configs_stay_here():
         try:
             config = _keras.serialized(model, [layer for _, layer in paths])
             config = change.applied_to(live.without_lambdas(config))

@@ -21,7 +21,7 @@ import keras
 
 from tf_amp_kit import _keras
 from tf_amp_kit.precision.layer_policies import policy_scope
-from tf_amp_kit.precision.live_objects import LiveObjects
+from tf_amp_kit.precision.live_objects import LiveObjects, configs_stay_here
 from tf_amp_kit.precision.pinning.policy_map import SublayerPins, pins_are_carried
 from tf_amp_kit.precision.pinning.registry import pinned_paths
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
@@ -162,6 +162,7 @@ def _rebuilt(owner: Any, made_under: Any) -> tuple[Any, str]:
         pins_are_carried(),
         _keras.unsafe_deserialization(),
         policy_scope(made_under),
+        configs_stay_here(),
     ):
         try:
             config = live.without_lambdas(owner.get_config())

@@ -22,12 +22,11 @@ from tests.comparison.training import given
 from tests.comparison.training.running import errands
 from tf_amp_kit.comparison.training.running import isolation
 from tf_amp_kit.comparison.training.running.isolation import (
-    ProcessDied,
     check_sendable,
     in_own_process,
     measured_run,
 )
-from tf_amp_kit.errors import InputsError
+from tf_amp_kit.errors import InputsError, ProcessDiedError
 
 
 @pytest.fixture
@@ -97,7 +96,7 @@ def test_a_result_that_cannot_be_sent_is_an_error_and_no_death() -> None:
 @quickly
 def test_a_process_that_exits_without_an_answer_has_died(code: int) -> None:
     message = f"its process ended with exit code {code} before it answered"
-    with pytest.raises(ProcessDied, match=re.escape(message)):
+    with pytest.raises(ProcessDiedError, match=re.escape(message)):
         in_own_process(os._exit, code)
 
 
@@ -105,7 +104,7 @@ def test_a_process_that_exits_without_an_answer_has_died(code: int) -> None:
 @quickly
 def test_a_process_that_is_killed_has_died(number: int) -> None:
     message = f"its process ended with exit code -{int(number)} before it answered"
-    with pytest.raises(ProcessDied, match=re.escape(message)):
+    with pytest.raises(ProcessDiedError, match=re.escape(message)):
         in_own_process(errands.killed, number)
 
 

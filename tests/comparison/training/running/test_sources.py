@@ -172,8 +172,9 @@ def test_data_that_repeat_give_their_first_batch(data: Any) -> None:
 def test_a_dataset_that_shuffles_anew_each_time_is_refused() -> None:
     data = tf.data.Dataset.range(10**6).shuffle(10**4).batch(32)
     message = (
-        "The data are not the same the second time: batch 1 differs. Every precision has to train "
-        "on the same batches: give `shuffle` a seed and reshuffle_each_iteration=False"
+        "The data are not the same the second time: batch 1 of train_data differs. Every "
+        "precision has to get the same batches: give `shuffle` a seed and "
+        "reshuffle_each_iteration=False"
     )
     with pytest.raises(InputsError, match=re.escape(message)):
         Source(data, None).check_that_it_repeats()
@@ -186,12 +187,12 @@ def test_a_dataset_that_shuffles_the_same_way_repeats() -> None:
 
 def test_a_function_that_returns_other_data_the_second_time_is_refused() -> None:
     numbers = itertools.count()
-    with pytest.raises(InputsError, match="not the same the second time: batch 1 differs"):
+    with pytest.raises(InputsError, match="second time: batch 1 of train_data differs"):
         Source(lambda: (X + next(numbers), Y), 2).check_that_it_repeats()
 
 
 def test_the_batch_that_differs_is_counted_from_one() -> None:
-    with pytest.raises(InputsError, match="batch 8 differs"):
+    with pytest.raises(InputsError, match="batch 8 of train_data differs"):
         check_same(1, 2, 7)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tf_amp_kit.comparison.planning.record.parts import METRICS, NumberRecord
-from tf_amp_kit.comparison.planning.record.words import number
+from tf_amp_kit.comparison.words import number
 from tf_amp_kit.tables import render_table, some, wrapped
 
 if TYPE_CHECKING:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from tf_amp_kit.comparison.planning.record.parts import METRICS, UnitEffect, without_numpy
+from tf_amp_kit.comparison.planning.record.parts import METRICS, UnitEffect
+from tf_amp_kit.comparison.stored import read_as, read_file, written
 from tf_amp_kit.errors import PlanError
 from tf_amp_kit.formats import HALF_PRECISIONS
 from tf_amp_kit.precision.pinning.pins import PLAN_FORMAT, Pin, Pins
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["read_fields", "write_plan"]
 
-# Strict JSON has no numbers for these.
-_WORDS: Final = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
-
 
 def write_plan(plan: PrecisionPlan, path: str | os.PathLike[str]) -> None:
     """Writes a plan; an existing file is replaced.
@@ -32,13 +28,14 @@ def write_plan(plan: PrecisionPlan, path: str | os.PathLike[str]) -> None:
         plan: The plan.
         path: Where to.
     """
-    units = {unit.path: _written(unit) for unit in plan.units}
+    units = {unit.path: written(unit) for unit in plan.units}
     for unit in units.values():
         del unit["path"]
+    others = [one.name for one in fields(plan) if one.name not in ("units", "pins")]
     content = {
         "format": PLAN_FORMAT[0],
         "version": PLAN_FORMAT[1],
-        **_written(plan),
+        **{name: written(getattr(plan, name)) for name in others},
         "units": units,
         "pins": plan.pins.by_path(),
         "remarks": list(plan.pins.remarks),
@@ -61,24 +58,13 @@ def read_fields(kind: type[PrecisionPlan], path: str | os.PathLike[str]) -> dict
         PlanError: If the file holds something else.
         OSError: If it cannot be read.
     """
-    try:
-        return _plan_fields(kind, json.loads(Path(path).read_text(encoding="utf-8")))
-    except (
-        AttributeError,
-        KeyError,
-        OverflowError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise PlanError(
-            "The file holds no precision plan. Expected JSON that `PrecisionPlan.save` wrote, "
-            f"version {PLAN_FORMAT[1]}. Received: {str(path)!r} ({_what_is_wrong(error)})."
-        ) from error
-
-
-def _what_is_wrong(error: BaseException) -> str:
-    return f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
+    return read_file(
+        path,
+        lambda content: _plan_fields(kind, content),
+        expected="The file holds no precision plan. Expected JSON that `PrecisionPlan.save` "
+        f"wrote, version {PLAN_FORMAT[1]}.",
+        error_class=PlanError,
+    )
 
 
 def _plan_fields(kind: type[PrecisionPlan], content: Any) -> dict[str, Any]:
@@ -89,11 +75,11 @@ def _plan_fields(kind: type[PrecisionPlan], content: Any) -> dict[str, Any]:
     hints = get_type_hints(kind)
     units = [{"path": path, **unit} for path, unit in content["units"].items()]
     found = {
-        name: _read(content[name], hint, name)
+        name: read_as(content[name], hint, name)
         for name, hint in hints.items()
         if name not in ("units", "pins")
     }
-    found["units"] = _read(units, tuple[UnitEffect, ...], "units")
+    found["units"] = read_as(units, tuple[UnitEffect, ...], "units")
     found["pins"] = _pins(found["model_name"], content)
     if found["metric"] not in METRICS or found["precision"] not in HALF_PRECISIONS:
         raise ValueError(f"metric {found['metric']!r}, precision {found['precision']!r}")
@@ -104,51 +90,9 @@ def _plan_fields(kind: type[PrecisionPlan], content: Any) -> dict[str, Any]:
 
 
 def _pins(model_name: str, content: Mapping[str, Any]) -> Pins:
-    pins = _read(
+    pins = read_as(
         [{"path": path, "in_files": "", **pin} for path, pin in content["pins"].items()],
         tuple[Pin, ...],
         "pins",
     )
-    return Pins(model_name, pins, _read(content["remarks"], tuple[str, ...], "remarks"))
-
-
-def _written(value: Any) -> Any:
-    """Turns records into dictionaries, and numbers that are not finite into words."""
-    if is_dataclass(value) and not isinstance(value, Pins):
-        return {one.name: _written(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, tuple):
-        return [_written(one) for one in value]
-    plain = without_numpy(value)
-    # What JSON in Python calls them, as text.
-    is_strict = not isinstance(plain, float) or math.isfinite(plain)
-    return plain if is_strict else json.dumps(plain)
-
-
-def _read(value: Any, hint: Any, name: str) -> Any:
-    """Gives a value the type that a record declares for it.
-
-    Raises:
-        TypeError: If it has another one; the message has the name.
-        KeyError: If a record lacks a field.
-    """
-    alternatives = get_args(hint)
-    if NoneType in alternatives:
-        (inner,) = (one for one in alternatives if one is not NoneType)
-        return None if value is None else _read(value, inner, name)
-    if get_origin(hint) is tuple and isinstance(value, list):
-        return tuple(_read(one, alternatives[0], name) for one in value)
-    if is_dataclass(hint) and isinstance(value, dict):
-        kind: Any = hint
-        hints = get_type_hints(kind)
-        return kind(**{key: _read(value[key], one, f"{name}/{key}") for key, one in hints.items()})
-    if hint is float and (number := _number(value)) is not None:
-        return number
-    if type(value) is hint:
-        return value
-    raise TypeError(f"{name} is {value!r}")
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, str):
-        return _WORDS.get(value)
-    return float(value) if type(value) in (int, float) else None
+    return Pins(model_name, pins, read_as(content["remarks"], tuple[str, ...], "remarks"))

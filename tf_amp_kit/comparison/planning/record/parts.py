@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-import numpy as np
+from tf_amp_kit.comparison.stored import without_numpy
 
 __all__ = [
     "METRICS",
@@ -16,7 +16,6 @@ __all__ = [
     "Errors",
     "NumberRecord",
     "UnitEffect",
-    "without_numpy",
 ]
 
 
@@ -48,17 +47,6 @@ class NumberRecord:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in values.items()
         }
-
-
-def without_numpy(value: Any) -> Any:
-    """Turns a number of NumPy's, which JSON does not know, into one of Python's.
-
-    Example:
-
-    >>> without_numpy(np.bool_(True)), without_numpy(1.5)
-    (True, 1.5)
-    """
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _names(record: Any) -> Iterator[str]:

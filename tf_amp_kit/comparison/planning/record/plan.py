@@ -14,8 +14,8 @@ from tf_amp_kit.comparison.planning.record.parts import (
     CurvePoint,
     Errors,
     UnitEffect,
-    without_numpy,
 )
+from tf_amp_kit.comparison.stored import without_numpy
 from tf_amp_kit.comparison.timing import StepTimes
 from tf_amp_kit.precision.pinning.pins import Pins
 from tf_amp_kit.tables import wrapped

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tf_amp_kit.comparison.planning.record.parts import Errors, UnitEffect
 from tf_amp_kit.comparison.timing import Quartiles
+from tf_amp_kit.comparison.words import counted, milliseconds, number
 from tf_amp_kit.tables import render_table
 
 if TYPE_CHECKING:
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "apart",
-    "counted",
     "effort",
     "errors_table",
-    "number",
     "step_times",
     "units_table",
     "verdict",
@@ -29,21 +27,6 @@ _UNIT_NUMBERS: Final = frozenset(_UNIT_COLUMNS[3:])
 _ERROR_COLUMNS: Final = ("Against float32", "Batches", "Output", "Loss", "Gradient", "Cosine")
 # Where repr has no more digits to tell two numbers apart by.
 _MOST_DIGITS: Final = 17
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """Writes a number, in words if it is not finite, and a dash for none.
-
-    Example:
-
-    >>> number(0.0012345), number(float("inf")), number(float("nan")), number(None)
-    ('0.00123', 'not finite', 'undefined', '-')
-    """
-    if value is None:
-        return "-"
-    if math.isnan(value):
-        return "undefined"
-    return f"{value:.{digits}g}" if math.isfinite(value) else "not finite"
 
 
 def apart(value: float, other: float) -> tuple[str, str]:
@@ -59,18 +42,6 @@ def apart(value: float, other: float) -> tuple[str, str]:
         if texts[0] != texts[1] or value == other:
             break
     return texts
-
-
-def counted(count: int, noun: str) -> str:
-    """Writes a count with its noun, which takes an s or es.
-
-    Example:
-
-    >>> counted(1, "pass"), counted(2, "pass"), counted(2, "batch"), counted(0, "layer")
-    ('1 pass', '2 passes', '2 batches', '0 layers')
-    """
-    plural = f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
-    return f"{count} {noun if count == 1 else plural}"
 
 
 def verdict(plan: PrecisionPlan) -> str:
@@ -183,10 +154,7 @@ def step_times(plan: PrecisionPlan) -> str:
 
 
 def _milliseconds(times: Quartiles) -> str:
-    low, median, high = (
-        f"{1000 * one:.0f}" if one >= 1 else f"{1000 * one:.3g}"
-        for one in (times.low, times.median, times.high)
-    )
+    low, median, high = map(milliseconds, (times.low, times.median, times.high))
     return f"{median} ({low} to {high})"
 
 

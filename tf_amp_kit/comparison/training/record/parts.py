@@ -106,15 +106,17 @@ class Difference:
     Attributes:
         measure: `"loss"` for the training loss, `"val_loss"`, `"val_accuracy"` and so on.
         reference: The mean over the float32 runs with the same seeds, at their end.
-        spread: The standard deviation between the float32 runs of different seeds.
+        spread: The standard deviation between the float32 runs of different seeds, at
+            least the standard error that the end of one run has.
         value: The mean over the runs in this precision.
         worsening: By how much it is worse than float32 with the same seeds, positive for
             worse; for a metric of unknown direction the plain difference.
         bound: What float32 itself differs by between seeds, at the 95 % level for as many
-            runs as were compared.
+            runs and measures as were compared.
         share: The worsening as a share of what float32 learned; NaN if it learned nothing.
         is_judged: Whether it counts for the verdict.
         learned: What float32 gained between its start and its end; negative if it lost.
+        learned_late: What it gained after the first tenth of its steps.
     """
 
     measure: str
@@ -126,6 +128,7 @@ class Difference:
     share: float
     is_judged: bool = True
     learned: float = math.nan
+    learned_late: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -188,9 +191,9 @@ class MemoryUse:
             what it was before the model was built; None if it was not measured.
     """
 
-    estimated_bytes: int | None
-    largest_batch_size: int | None
-    measured_bytes: int | None
+    estimated_bytes: int | None = None
+    largest_batch_size: int | None = None
+    measured_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,7 @@ class PrecisionResult:
     gradients: tuple[GradientPoint, ...] = ()
     speed: StepSpeed | None = None
     jit_speed: StepSpeed | None = None
-    memory: MemoryUse = MemoryUse(None, None, None)
+    memory: MemoryUse = MemoryUse()
 
 
 @dataclass(frozen=True)

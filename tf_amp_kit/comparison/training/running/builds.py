@@ -24,7 +24,7 @@ from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.step_graph import build_by_step
 
-__all__ = ["Builder", "Weights"]
+__all__ = ["Builder", "Weights", "check_own", "set_weights"]
 
 Weights = Sequence[NDArray[Any]]
 
@@ -101,6 +101,32 @@ def _shown(shapes: Sequence[Any], others: Sequence[Any]) -> str:
     return f"{shown} for weight {first + 1} of {len(shapes)}"
 
 
+def check_own(model: Any, other: Any) -> None:
+    """Refuses a model that shares its state with one of another call of the builder.
+
+    Args:
+        model: What the builder returned.
+        other: What it returned before.
+
+    Raises:
+        ModelError: If both are the same model, or have the same optimizer.
+    """
+    if model is other:
+        raise ModelError(
+            "The builder returns the same model each time, which is trained already then. "
+            f"Expected a new one. Received: {model.name!r} twice. Build the layers inside of it."
+        )
+    if _innermost(model.optimizer) is _innermost(other.optimizer):
+        raise ModelError(
+            "The builder compiles each model with the same optimizer, which belongs to one model. "
+            f"Expected a new one. Received: {model.optimizer!r} twice. Make it inside the builder."
+        )
+
+
+def _innermost(optimizer: Any) -> Any:
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def _check_compiled(model: Any) -> None:
     if not model.compiled:
         raise ModelError(
@@ -108,6 +134,17 @@ def _check_compiled(model: Any) -> None:
             f"Received: {type(model).__name__} named {model.name!r}. Call its compile() in the "
             "builder."
         )
+    replicas = model.distribute_strategy.num_replicas_in_sync if _has_strategy(model) else 1
+    if replicas > 1:
+        raise ModelError(
+            f"The model is made for {replicas} replicas, and a comparison runs on one. Expected a "
+            f"builder without a tf.distribute strategy. Received: {model.name!r} of a "
+            f"{type(model.distribute_strategy).__name__}."
+        )
+
+
+def _has_strategy(model: Any) -> bool:
+    return getattr(model, "distribute_strategy", None) is not None
 
 
 def _check_precision(model: Any, candidate: Candidate) -> None:

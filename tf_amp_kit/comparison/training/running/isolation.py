@@ -17,11 +17,10 @@ import tensorflow as tf
 
 from tf_amp_kit.comparison.training.record.parts import TrainingRun
 from tf_amp_kit.comparison.training.running.run import Run
-from tf_amp_kit.errors import InputsError
+from tf_amp_kit.errors import InputsError, ProcessDiedError
 from tf_amp_kit.hardware.memory import peak_resident_bytes, resident_bytes
 
-__all__ = ["ProcessDied", "check_sendable", "in_own_process", "measured_run"]
-
+__all__ = ["check_sendable", "in_own_process", "measured_run"]
 
 # What pickle raises, by what it meets; TensorFlow's for datasets.
 _UNSENDABLE: Final = (
@@ -31,10 +30,6 @@ _UNSENDABLE: Final = (
     pickle.PickleError,
     tf.errors.OpError,
 )
-
-
-class ProcessDied(Exception):  # noqa: N818 - it is told as a result, not as an error
-    """The process ended before it answered: killed, or out of memory."""
 
 
 class _Answer(NamedTuple):
@@ -66,7 +61,7 @@ def in_own_process(function: Callable[..., Any], *args: Any) -> Any:
         What the function returns.
 
     Raises:
-        ProcessDied: If the process ended without an answer.
+        ProcessDiedError: If the process ended without an answer.
         BaseException: What the function raises.
     """
     context = multiprocessing.get_context("spawn")
@@ -97,7 +92,7 @@ def _next(receiver: Connection, process: Any) -> _Answer:
         answer: _Answer = receiver.recv()
     except EOFError:
         process.join()
-        raise ProcessDied(
+        raise ProcessDiedError(
             f"its process ended with exit code {process.exitcode} before it answered: killed for "
             "want of memory, or stopped by what standard error tells"
         ) from None

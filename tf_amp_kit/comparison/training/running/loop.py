@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import tensorflow as tf
 
 from tf_amp_kit.comparison.training.candidates import FLOAT32
@@ -24,7 +25,7 @@ from tf_amp_kit.inspection.readings import ScaleReader
 if TYPE_CHECKING:
     from tf_amp_kit.comparison.training.running.run import Run
 
-__all__ = ["Training"]
+__all__ = ["Training", "evaluated"]
 
 # A loss that is not finite for so long does not come back.
 _MAX_NONFINITE: Final = 20
@@ -76,10 +77,12 @@ class Training:
         is_first = self._is_reference and not folder.has_weights(FLOAT32, seed, 0)
         is_own = is_first or run.candidate.is_control
         weights = None if is_own else folder.weights(FLOAT32, seed, 0)
-        with run.builder.model(run.candidate, seed, first, weights) as model:
+        with contextlib.ExitStack() as stack:
+            with run.user_code():
+                model = stack.enter_context(run.builder.model(run.candidate, seed, first, weights))
+                model.optimizer.build(model.trainable_variables)
             if is_first:
                 folder.save_weights(FLOAT32, seed, 0, as_arrays(model.weights))
-            model.optimizer.build(model.trainable_variables)
             self._optimizer = ScaleReader(model.optimizer)
             self._guard = StateGuard(model, self._optimizer)
             self._guard.protect()
@@ -114,9 +117,10 @@ class Training:
 
     def _train(self, model: Any, batch: Batch) -> None:
         before = self._skipped()
-        logs = model.train_on_batch(
-            batch.x, batch.y, sample_weight=batch.sample_weight, return_dict=True
-        )
+        with self._run.user_code():
+            logs = model.train_on_batch(
+                batch.x, batch.y, sample_weight=batch.sample_weight, return_dict=True
+            )
         if "loss" not in logs:
             raise InputsError(
                 "The model's train_step returns no loss. Expected a dictionary with 'loss'. "
@@ -133,17 +137,16 @@ class Training:
             # The mean behind the loss is there from the first step on.
             self._has_metrics = True
             self._guard.protect()
-        self._check_float32(loss)
+        self._check_float32(loss, f"at step {len(self._losses)}")
         self._note()
         self._run.progress.step(self.record)
 
-    def _check_float32(self, loss: float) -> None:
+    def _check_float32(self, loss: float, where: str) -> None:
         if self._run.candidate.is_float32 and not math.isfinite(loss):
             raise InputsError(
-                f"The loss is {loss} in float32 already, at step {len(self._losses)} with seed "
-                f"{self._run.seed}: there is nothing to compare half precision with. Lower the "
-                "learning rate or look at the data; find_nonfinite(model, data) tells where it "
-                "comes from."
+                f"The loss is {loss} in float32 already, {where} with seed {self._run.seed}: "
+                "there is nothing to compare half precision with. Lower the learning rate or "
+                "look at the data; find_nonfinite(model, data) tells where it comes from."
             )
 
     def _skipped(self) -> int | None:
@@ -154,13 +157,18 @@ class Training:
             return self._optimizer.read().skipped_steps
         # Keras's own does not count: its iterations stay behind.
         optimizer = self._optimizer.optimizer
-        return len(self._losses) - int(optimizer.iterations) if optimizer.built else None
+        # By way of TensorFlow: a variable of several replicas is no number to Python.
+        applied = int(tf.convert_to_tensor(optimizer.iterations.value))
+        return len(self._losses) - applied
 
     def _look(self, model: Any, step: int) -> None:
         """Evaluates, keeps weights and compares them, if it is time to."""
         run = self._run
         if step in run.schedule.evaluated_at and run.validation is not None:
-            done = (*self.record.evaluations, _evaluated(model, run.validation, step))
+            with run.user_code():
+                values = evaluated(model, run.validation)
+            self._check_float32(values["loss"], f"on the validation data after {step} steps")
+            done = (*self.record.evaluations, Evaluation(step, values))
             self.record = replace(self.record, evaluations=done)
         if step not in run.schedule.kept_at or not step or run.candidate.is_control:
             return
@@ -207,14 +215,30 @@ class Training:
             )
 
 
-def _evaluated(model: Any, validation: Source, step: int) -> Evaluation:
+def evaluated(model: Any, validation: Source) -> dict[str, float]:
+    """Evaluates a model.
+
+    Args:
+        model: A compiled model.
+        validation: What on.
+
+    Returns:
+        The metrics that are numbers, by name, `"loss"` among them.
+
+    Raises:
+        InputsError: If there is no loss among them.
+    """
     data = validation.open()
     options: dict[str, Any] = {"verbose": 0, "return_dict": True}
     if isinstance(data, tuple):
         x, y, weights = (*data, None, None)[:3]
-        length = len(tf.nest.flatten(x)[0])
-        size = validation.batch_size or length
+        size = validation.batch_size or len(tf.nest.flatten(x)[0])
         values = model.evaluate(x, y, sample_weight=weights, batch_size=size, **options)
     else:
         values = model.evaluate(data, **options)
-    return Evaluation(step, {name: float(value) for name, value in values.items()})
+    if "loss" not in values:
+        raise InputsError(
+            "The model's test_step returns no loss. Expected a dictionary with 'loss'. "
+            f"Received: {sorted(values)}."
+        )
+    return {name: float(value) for name, value in values.items() if np.ndim(value) == 0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,6 +29,10 @@ INTERRUPTED: Final = "interrupted"
 
 # So many steps are made twice, to see whether they repeat bit for bit.
 _NUM_REPEATED: Final = 10
+
+
+class RaisedInHalf(Exception):  # noqa: N818 - it is told as a result, not as an error
+    """The model's own code raised, in a precision whose errors are results."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +96,26 @@ class Run:
             training.go()
         except KeyboardInterrupt:
             training.stop(INTERRUPTED)
-        except USER_CODE_ERRORS as error:
-            if isinstance(error, USER_MISTAKES) or self.candidate.is_float32:
-                raise
-            training.stop(f"{type(error).__name__}: {_first_line(error)}")
+        except RaisedInHalf as raised:
+            training.stop(str(raised))
         record = training.record
         if self.tries_again and not record.failure:
             record = replace(record, repeats_exactly=self._repeats(record))
         return record
+
+    @contextlib.contextmanager
+    def user_code(self) -> Iterator[None]:
+        """Tells errors that the model's own code raises in half precision from others.
+
+        Raises:
+            RaisedInHalf: Instead of these.
+        """
+        try:
+            yield
+        except USER_CODE_ERRORS as error:
+            if isinstance(error, USER_MISTAKES) or self.candidate.is_float32:
+                raise
+            raise RaisedInHalf(f"{type(error).__name__}: {_first_line(error)}") from error
 
     def _repeats(self, record: TrainingRun) -> bool:
         steps = min(_NUM_REPEATED, self.schedule.num_steps)

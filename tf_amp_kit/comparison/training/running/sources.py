@@ -11,13 +11,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_amp_kit.data import Batch, as_data, batches_of, count_batches
+from tf_amp_kit.data import Batch, as_data, batches_of, count_batches, num_samples
 from tf_amp_kit.errors import InputsError
 
 __all__ = ["Source", "check_same", "fingerprint"]
 
 _SAME_BATCHES: Final = (
-    "Every precision has to train on the same batches: give `shuffle` a seed and "
+    "Every precision has to get the same batches: give `shuffle` a seed and "
     "reshuffle_each_iteration=False, or cache() what random operations made."
 )
 
@@ -46,7 +46,8 @@ class Source:
         data = self.data
         if callable(data) and not isinstance(data, tf.data.Dataset | keras.utils.PyDataset):
             data = data()
-        if data is None:
+        is_nothing = isinstance(data, list | tuple) and not data
+        if data is None or is_nothing:
             raise InputsError(
                 f"There are no data. Expected (x, y), a dataset or a PyDataset, or a function "
                 f"that returns one. Received: {self.argument}={self.data!r}."
@@ -103,11 +104,16 @@ class Source:
             InputsError: If it is another one the second time.
         """
         first, again = (next(self.steps(0)) for _ in range(2))
-        check_same(fingerprint(first), fingerprint(again), 0)
+        check_same(fingerprint(first), fingerprint(again), 0, self.argument)
+        if not num_samples(first):
+            raise InputsError(
+                f"The first batch holds no samples. Expected at least one. Received: "
+                f"{self.argument}={self.data!r}."
+            )
         return first
 
 
-def check_same(expected: int, received: int, step: int) -> None:
+def check_same(expected: int, received: int, step: int, argument: str = "train_data") -> None:
     """Refuses a batch that is not the one that float32 was trained on.
 
     Raises:
@@ -115,7 +121,8 @@ def check_same(expected: int, received: int, step: int) -> None:
     """
     if expected != received:
         raise InputsError(
-            f"The data are not the same the second time: batch {step + 1} differs. {_SAME_BATCHES}"
+            f"The data are not the same the second time: batch {step + 1} of {argument} "
+            f"differs. {_SAME_BATCHES}"
         )
 
 

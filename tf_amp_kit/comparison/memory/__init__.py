@@ -1,0 +1,1 @@
+"""What a train step takes in memory, without running it."""

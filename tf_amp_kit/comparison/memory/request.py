@@ -1,0 +1,152 @@
+"""What a memory estimate is asked for, checked and looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import tensorflow as tf
+
+from tf_amp_kit.comparison.memory.state import optimizer_of
+from tf_amp_kit.comparison.memory.targets import guessed_targets
+from tf_amp_kit.data import batch_specs, with_fixed_shape
+from tf_amp_kit.errors import InputsError, ModelError, OptimizerError
+from tf_amp_kit.formats import is_half, parse_precision
+from tf_amp_kit.inspection.expected import computes_in, usual_precision
+from tf_amp_kit.precision.conversion.convert import convert_model
+from tf_amp_kit.precision.layer_policies import half_variables
+from tf_amp_kit.tracing.facts import layer_facts
+from tf_amp_kit.tracing.inputs import candidate_specs
+from tf_amp_kit.tracing.model_check import check_keras_model
+from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.step_graph import build_by_step, trace_step
+from tf_amp_kit.tracing.step_trace import StepTrace
+
+__all__ = ["Request", "checked_count"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A train step to look at, for any batch size.
+
+    Attributes:
+        model: The model, or a twin in another precision.
+        name: The name of the model that was given.
+        precision: What it is looked at in.
+        in_float32: Whether its half layers compute in float32 this once.
+        specs: Inputs, targets and sample weights.
+        loss: What `trace_step` takes.
+        optimizer: An optimizer of its own, without slots.
+        num_replicas: How many devices share a batch.
+    """
+
+    model: Any
+    name: str
+    precision: str
+    in_float32: bool
+    specs: tuple[Any, Any, Any]
+    loss: Any
+    optimizer: Any
+    num_replicas: int
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        data: Any,
+        *,
+        precision: str | None,
+        optimizer: Any,
+        loss: Any,
+        num_replicas: int | None,
+        accumulation_steps: int | None,
+    ) -> Request:
+        """Checks what a user asked for, and makes the model that it is about.
+
+        Raises:
+            AmpError: As `estimate_memory`.
+        """
+        check_keras_model(model)
+        wanted = None if precision is None else parse_precision(precision, argument="precision")
+        if accumulation_steps is not None:
+            checked_count(accumulation_steps, "accumulation_steps")
+        if num_replicas is not None:
+            checked_count(num_replicas, "num_replicas")
+        found = _optimizer(model, optimizer, accumulation_steps)
+        if loss is None and not model.compiled:
+            raise ModelError(
+                "The model has no loss. Expected a compiled model or `loss=`. "
+                f"Received: {type(model).__name__} named {model.name!r}, loss=None."
+            )
+        specs = _specs(model, data, loss)
+        build_by_step(model, tuple(one for one in specs if one is not None))
+        looked_at, name, in_float32 = _in_precision(model, wanted)
+        replicas = num_replicas or model.distribute_strategy.num_replicas_in_sync
+        return cls(looked_at, model.name, name, in_float32, specs, loss, found, int(replicas))
+
+    def sized_specs(self, batch_size: int) -> list[Any]:
+        """Returns the specs of what one replica gets of a batch."""
+        size = -(-batch_size // self.num_replicas)
+        return [_sized(one, size) for one in self.specs if one is not None]
+
+    def trace(self, batch_size: int) -> StepTrace:
+        """Traces the train step of one replica for a batch size."""
+        data = tuple(self.sized_specs(batch_size))
+        return trace_step(self.model, data, loss=self.loss, in_float32=self.in_float32)
+
+
+def checked_count(value: Any, argument: str) -> int:
+    """Checks that a number counts something.
+
+    Raises:
+        InputsError: If it is no whole number from 1 up.
+    """
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise InputsError(f"Expected a whole number from 1 up. Received: {argument}={value!r}.")
+    return int(value)
+
+
+def _optimizer(model: Any, optimizer: Any, accumulation_steps: int | None) -> Any:
+    compiled = getattr(model, "optimizer", None)
+    if optimizer is None and compiled is None:
+        raise OptimizerError(
+            "The model has no optimizer. Expected a compiled model or `optimizer=`. "
+            f"Received: {type(model).__name__} named {model.name!r}, optimizer=None."
+        )
+    return optimizer_of(compiled if optimizer is None else optimizer, accumulation_steps)
+
+
+def _specs(model: Any, data: Any, loss: Any) -> tuple[Any, Any, Any]:
+    if data is not None:
+        x, y, sample_weight = batch_specs(data)
+        if y is None:
+            y = guessed_targets(model, x, loss)
+        return x, y, sample_weight
+    calls = next(iter(candidate_specs(model, None)))
+    x = calls.args[0] if calls.args else calls.kwargs
+    return x, guessed_targets(model, x, loss), None
+
+
+def _in_precision(model: Any, wanted: str | None) -> tuple[Any, str, bool]:
+    """Finds what to look at: a model, what its precision is, and whether to force float32."""
+    layers = layer_facts(LayerPaths(model))
+    if wanted is None:
+        return model, usual_precision(layers), False
+    if is_half(wanted):
+        is_there = computes_in(wanted, layers)
+        return (model if is_there else convert_model(model, wanted)), wanted, False
+    if half_variables(model):
+        return convert_model(model, wanted), wanted, False
+    return model, wanted, any(is_half(one.compute_dtype) for one in layers)
+
+
+def _sized(specs: Any, size: int) -> Any:
+    def open_first(spec: Any) -> Any:
+        if isinstance(spec, tf.TensorSpec) and spec.shape.rank:
+            return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+        return spec
+
+    change: Callable[[Any], Any] = open_first
+    return with_fixed_shape(tf.nest.map_structure(change, specs), size)

@@ -1,0 +1,187 @@
+"""Running steps on several threads, without computing: when does which buffer live?
+
+A buffer lives from the start of the step that makes it to the end of the last one that
+reads it. A step may take over the buffer of something that it reads, as TensorFlow's
+elementwise kernels do, if nobody else reads it any more and the sizes are equal. A step
+starts as soon as all that it waits for is there and a thread is idle, the one that waits
+longest first, which is what TensorFlow's executor does. Knows nothing of graphs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tf_amp_kit.comparison.memory.allocator import Allocator, Chunk
+
+__all__ = ["Peak", "Step", "find_peak", "held_bytes"]
+
+# How long steps take differs from run to run, and so does their order. Six runs are
+# enough for a process to have held what it ever holds, within a few percent.
+_NUM_RUNS: Final = 6
+_SEED: Final = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one operation does to memory.
+
+    Attributes:
+        name: What to call it.
+        waits_for: Positions of the steps that have to be over before.
+        reads: Keys of the buffers that it reads.
+        makes: Sizes in bytes by key of the buffers that it makes.
+        may_take_over: Those of `reads` whose memory an output may use.
+        workspace_bytes: What it takes only while it runs.
+    """
+
+    name: str
+    waits_for: tuple[int, ...] = ()
+    reads: tuple[int, ...] = ()
+    makes: dict[int, int] = field(default_factory=dict)
+    may_take_over: tuple[int, ...] = ()
+    workspace_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The moment when most memory is taken.
+
+    Attributes:
+        size_bytes: How much is taken then.
+        position: The position of the step that starts; -1 if there is none.
+        live: Sizes by key of the buffers that are alive then, workspaces left out.
+    """
+
+    size_bytes: int
+    position: int
+    live: dict[int, int] = field(repr=False)
+
+
+class _Run:
+    """One run through all steps; `peak` tells the most that was alive.
+
+    Args:
+        steps: The steps.
+        allocator: Where the buffers are laid out.
+        jitter: Draws how long steps take.
+    """
+
+    def __init__(self, steps: Sequence[Step], allocator: Allocator, jitter: random.Random) -> None:
+        self._steps = steps
+        self._allocator = allocator
+        self._jitter = jitter
+        self._reads_left = Counter(key for step in steps for key in set(step.reads))
+        self._live: dict[int, int] = {}
+        self._chunks: dict[int, Chunk] = {}
+        self._workspaces: dict[int, Chunk] = {}
+        self._total = 0
+        self.peak = Peak(0, -1, {})
+
+    def go(self, threads: int) -> None:
+        """Runs all steps, so many at once."""
+        missing = [len(set(step.waits_for)) for step in self._steps]
+        after: dict[int, list[int]] = {}
+        for number, step in enumerate(self._steps):
+            for before in set(step.waits_for):
+                after.setdefault(before, []).append(number)
+        ready = deque(number for number, count in enumerate(missing) if not count)
+        running: list[tuple[float, int]] = []
+        now = 0.0
+        while ready or running:
+            while ready and len(running) < threads:
+                number = ready.popleft()
+                heapq.heappush(running, (now + self._start(number), number))
+            now, number = heapq.heappop(running)
+            self._finish(self._steps[number], number)
+            for follower in after.get(number, ()):
+                missing[follower] -= 1
+                if not missing[follower]:
+                    ready.append(follower)
+
+    def _start(self, number: int) -> float:
+        """Makes a step's buffers, and returns how long it takes."""
+        step = self._steps[number]
+        # As long as memory traffic takes, and what else the machine does.
+        moved = sum(step.makes.values()) + sum(self._live.get(key, 0) for key in step.reads)
+        for key, size in step.makes.items():
+            old = next((one for one in step.may_take_over if self._is_over(one, size)), None)
+            if old is None:
+                self._chunks[key] = self._allocator.allocate(size)
+                self._total += size
+            else:
+                self._chunks[key] = self._chunks.pop(old)
+                del self._live[old]
+            self._live[key] = size
+        if step.workspace_bytes:
+            self._workspaces[number] = self._allocator.allocate(step.workspace_bytes)
+            self._total += step.workspace_bytes
+        if self._total > self.peak.size_bytes:
+            self.peak = Peak(self._total, number, dict(self._live))
+        return (1 + moved) * self._jitter.uniform(0.5, 1.5)
+
+    def _is_over(self, key: int, size: int) -> bool:
+        """Tells whether only the step that starts reads a buffer, of this size, any more."""
+        return self._reads_left[key] == 1 and self._live.get(key) == size
+
+    def _finish(self, step: Step, number: int) -> None:
+        if number in self._workspaces:
+            self._allocator.free(self._workspaces.pop(number))
+            self._total -= step.workspace_bytes
+        for key in set(step.reads):
+            self._reads_left[key] -= 1
+        for key in {*step.reads, *step.makes}:
+            if not self._reads_left[key] and key in self._live:
+                self._total -= self._live.pop(key)
+                self._allocator.free(self._chunks.pop(key))
+
+
+def find_peak(steps: Sequence[Step]) -> Peak:
+    """Runs steps one at a time and finds when most memory is taken.
+
+    What a step reads and no step makes counts nothing: weights and inputs are there all
+    the time, and are known without this.
+
+    Args:
+        steps: The steps.
+
+    Returns:
+        The first moment of the largest sum.
+
+    Example:
+
+    >>> steps = [Step("a", makes={0: 4}), Step("b", (0,), (0,), {1: 2}), Step("c", (1,), (1,))]
+    >>> find_peak(steps).size_bytes, find_peak(steps).position
+    (6, 1)
+    """
+    run = _Run(steps, Allocator(), random.Random(_SEED))
+    run.go(threads=1)
+    return run.peak
+
+
+def held_bytes(steps: Sequence[Step], kept: Iterable[int], *, threads: int) -> int:
+    """Tells what a process holds after it ran steps a few times.
+
+    Args:
+        steps: The steps.
+        kept: The sizes in bytes of buffers that are there before, and stay.
+        threads: How many steps run at once.
+
+    Returns:
+        Bytes, those of `kept` included.
+
+    Example:
+
+    >>> held_bytes([Step("a", makes={0: 2**20})], [2**20], threads=1) == 2**21
+    True
+    """
+    allocator, jitter = Allocator(), random.Random(_SEED)
+    for size in kept:
+        allocator.allocate(size)
+    for _ in range(_NUM_RUNS):
+        _Run(steps, allocator, jitter).go(threads)
+    return allocator.held_bytes

@@ -1,0 +1,79 @@
+"""What a memory estimate says in words and tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tf_amp_kit import tables
+
+if TYPE_CHECKING:
+    from tf_amp_kit.comparison.memory.record import MemoryEstimate
+
+__all__ = ["layers_table", "parts_table", "size", "verdict"]
+
+_PHASES: Final = {
+    "forward": "the forward pass",
+    "backward": "the backward pass",
+    "update": "the update of the weights",
+}
+_UNITS: Final = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+
+def size(num_bytes: int) -> str:
+    """Writes a number of bytes, in units of powers of ten.
+
+    Example:
+
+    >>> size(28_000_000_000), size(0)
+    ('28.0 GB', '0 B')
+    """
+    for unit, name in _UNITS:
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:.1f} {name}"
+    return f"{num_bytes} B"
+
+
+def verdict(estimate: MemoryEstimate) -> str:
+    """Says what the whole takes, and when."""
+    samples = f"{estimate.batch_size} sample{'s' if estimate.batch_size > 1 else ''}"
+    if estimate.num_replicas > 1:
+        samples += f" on {estimate.num_replicas} replicas, on each of them"
+    return (
+        f"{estimate.model_name!r} in {estimate.precision} takes {size(estimate.peak_bytes)} to "
+        f"train on {samples}, most of it in {_PHASES[estimate.peak_phase]}."
+    )
+
+
+def parts_table(estimate: MemoryEstimate) -> str:
+    """Lays out what the memory is for."""
+    rows = [("weights", estimate.weights_bytes)]
+    if estimate.master_weights_bytes:
+        rows.append(("  float32 masters of half layers", estimate.master_weights_bytes))
+        rows.append(("half copies of weights", estimate.half_weights_bytes))
+    rows += [
+        ("gradients", estimate.gradients_bytes),
+        ("optimizer", estimate.optimizer_bytes),
+        ("kept for the backward pass", estimate.activations_bytes),
+        ("batch", estimate.inputs_bytes),
+        ("in use at the peak", estimate.live_bytes),
+        ("held by the process", estimate.peak_bytes),
+    ]
+    cells = [(name, size(value)) for name, value in rows]
+    return tables.render_table(("Part", "Size"), cells, right_aligned=("Size",))
+
+
+def layers_table(estimate: MemoryEstimate, max_rows: int | None) -> str:
+    """Lays out what layers take, those that take most first."""
+    ranked = sorted(
+        estimate.layers, key=lambda one: one.weights_bytes + one.activations_bytes, reverse=True
+    )
+    rows = [
+        (one.path or "(model)", size(one.weights_bytes), size(one.activations_bytes))
+        for one in ranked[:max_rows]
+    ]
+    table = tables.render_table(
+        ("Layer", "Weights", "Kept"), rows, right_aligned=("Weights", "Kept")
+    )
+    if max_rows is not None and len(ranked) > max_rows:
+        table += f"\n... and {len(ranked) - max_rows} more layers: estimate.table() shows all."
+    return table
