@@ -343,7 +343,9 @@ def test_other_batches_than_those_of_float32_are_refused_where_they_differ(
     run_of(dense, "fp32", tmp_path, data=tf_batches(X)).make()
     changed = X.copy()
     changed[24] += 1  # the fourth batch
-    with pytest.raises(InputsError, match="not the same the second time: batch 4 differs"):
+    with pytest.raises(
+        InputsError, match="not the same the second time: batch 4 of train_data differs"
+    ):
         run_of(dense, "bf16", tmp_path, data=tf_batches(changed)).make()
 
 
@@ -593,7 +595,7 @@ def test_going_on_with_other_batches_is_refused(tmp_path: Path) -> None:
     run_of(dense, "fp32", tmp_path, data=tf_batches(X), progress=Presser(8), **options).make()
     changed = X.copy()
     changed[9] += 1
-    with pytest.raises(InputsError, match="batch 2 differs"):
+    with pytest.raises(InputsError, match="batch 2 of train_data differs"):
         run_of(dense, "fp32", tmp_path, data=tf_batches(changed), **options).make()
 
 
