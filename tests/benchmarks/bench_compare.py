@@ -7,8 +7,8 @@ For each net and precision two tables tell:
 - steps: milliseconds of a train step, median and quartiles: by the report's clock; by a
   loop by hand of `train_function` on a batch that is there already, which is the same
   step; and by one of `train_on_batch`, which also reads its batch and its result. All
-  three take turns, round after round. The ratios are those of each round, so what slows
-  the machine down for a while is in both.
+  three take turns, round after round. The ratios of the report's to both are those of each
+  round, so what slows the machine down for a while is in both.
 - cost: the seconds of a whole `compare_precisions` over those of the same training runs
   as plain loops of `train_on_batch`: the same seeds, steps and evaluations.
 """
@@ -101,8 +101,7 @@ def compare_steps(net: Net, num_rounds: int) -> None:
         )
         print(
             f"  {candidate.name:9} report {quartiles(report, 2)}  by hand {quartiles(hand, 2)}  "
-            f"train_on_batch {quartiles(on_batch, 2)}  report/by hand "
-            f"{quartiles(report / hand, 3)}  report/train_on_batch "
+            f"train_on_batch {quartiles(on_batch, 2)}  ratios {quartiles(report / hand, 3)}, "
             f"{quartiles(report / on_batch, 3)}"
         )
 
