@@ -71,13 +71,13 @@ def test_steps_run_when_all_they_wait_for_is_over() -> None:
 
 def test_steps_on_two_threads_are_alive_together() -> None:
     steps = [Step("a", makes={0: MEBIBYTE}), Step("b", makes={1: MEBIBYTE})]
-    assert held_bytes(steps, [], threads=1) == MEBIBYTE
-    assert held_bytes(steps, [], threads=2) == 2 * MEBIBYTE
+    assert held_bytes(steps, [], {}, threads=1) == MEBIBYTE
+    assert held_bytes(steps, [], {}, threads=2) == 2 * MEBIBYTE
 
 
 def test_what_is_kept_is_held_besides() -> None:
     steps = [Step("a", makes={0: MEBIBYTE})]
-    assert held_bytes(steps, [3 * MEBIBYTE, 100], threads=1) == 4 * MEBIBYTE + 100
+    assert held_bytes(steps, [3 * MEBIBYTE, 100], {}, threads=1) == 4 * MEBIBYTE + 100
 
 
 def test_a_process_holds_at_least_what_is_alive_at_the_peak() -> None:
@@ -88,4 +88,15 @@ def test_a_process_holds_at_least_what_is_alive_at_the_peak() -> None:
             reads = tuple({draw.randrange(number), number - 1})
             size = draw.randrange(1, 4 * MEBIBYTE)
             steps.append(Step("x", reads, reads, {number: size}, may_take_over=reads))
-        assert held_bytes(steps, [], threads=1) >= find_peak(steps).size_bytes
+        assert held_bytes(steps, [], {}, threads=1) >= find_peak(steps).size_bytes
+
+
+def test_a_weight_that_is_still_read_is_updated_in_a_new_place() -> None:
+    # The update runs while the reader of the weight waits for it, or after it is over.
+    early = [
+        Step("update", updates=7),
+        Step("reader", (0,), (7,)),
+    ]
+    late = [Step("reader", (), (7,)), Step("update", (0,), updates=7)]
+    assert held_bytes(early, [], {7: MEBIBYTE}, threads=1) == 2 * MEBIBYTE
+    assert held_bytes(late, [], {7: MEBIBYTE}, threads=1) == MEBIBYTE
