@@ -8,10 +8,11 @@ by `train_on_batch` on one, two and three samples, which makes weights and slots
 the step for any batch size. The resident set now is R. Then come a few steps on the whole
 batch, and the most that the kernel saw the process hold since then is P. Measured is
 
-    P - R + weights + slots + batch
+    P - R + weights + slots
 
-with the bytes of the weights, slots and arrays as their shapes tell, because their pages
-are in R together with graphs and Python's objects, which no batch size changes. Steps on
+with the bytes of the weights and slots as their shapes tell, because their pages are in R
+together with graphs and Python's objects, which no batch size changes. The arrays are in
+R, the tensors that a step makes of them are not. Steps on
 few samples leave something in the pools of the allocator, which the large steps use again:
 so much the measured number is too small. The allocator is glibc's as a user has it, with
 what it does not give back.
@@ -37,7 +38,8 @@ import tf_amp_kit as amp
 from tf_amp_kit.hardware.memory import resident_bytes
 
 POLICIES = ("float32", "mixed_bfloat16")
-NUM_STEPS = 4
+# What a process holds still grows in the first few steps.
+NUM_STEPS = 10
 MEBIBYTE = 2**20
 
 
@@ -107,7 +109,7 @@ def measure(net: str, policy: str, size: int) -> int:
         model.train_on_batch(x, y)
     lines = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-    return peak - before + known + x.nbytes + y.nbytes
+    return peak - before + known
 
 
 def estimate(net: str, policy: str, size: int) -> int:

@@ -15,6 +15,7 @@ from tf_amp_kit._keras.autocast import (
 from tf_amp_kit._keras.captures import (
     WrittenVariable,
     captured_from,
+    captured_inside,
     handles_of,
     written_variables,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "autograph_error",
     "can_repeat_compile",
     "captured_from",
+    "captured_inside",
     "cast_statistics",
     "cast_with_mask",
     "compile_arguments",

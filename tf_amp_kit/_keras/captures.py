@@ -59,6 +59,22 @@ def captured_from(graph: Any, tensor: Any) -> Any:
     return next((outside for outside, inside in graph.captures if inside is tensor), None)
 
 
+def captured_inside(graph: Any, variable: Any) -> Any:
+    """Returns the placeholder that stands for a variable inside of a graph, or None.
+
+    Uses `FuncGraph.captures`, of a class that has no public name.
+
+    Args:
+        graph: A `FuncGraph`.
+        variable: A `tf.Variable`, distributed or not.
+    """
+    handles = handles_of(variable)
+    captures = graph.captures
+    return next(
+        (inside for outside, inside in captures if any(outside is h for h in handles)), None
+    )
+
+
 def handles_of(variable: Any) -> list[Any]:
     """Returns the handles of a `tf.Variable`: of a distributed one those of all replicas.
 

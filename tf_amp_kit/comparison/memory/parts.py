@@ -18,7 +18,7 @@ from tf_amp_kit.comparison.memory.simulation import find_peak, held_bytes
 from tf_amp_kit.comparison.memory.state import WeightSpec, num_bytes, slot_sizes, weight_specs
 from tf_amp_kit.comparison.memory.steps import StepReader, tensor_bytes
 from tf_amp_kit.formats import is_half
-from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.paths import LayerPaths, variable_paths
 from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["KeptBytes", "estimate_for", "kept_bytes"]
@@ -77,11 +77,13 @@ def estimate_for(request: Request, batch_size: int) -> MemoryEstimate:
     inputs = sum(_bytes_of_specs(one) for one in request.sized_specs(batch_size))
     reader = StepReader(step)
     steps = reader.steps()
-    steps += reader.updates(wait_for_all=_waits_for_all(request.optimizer))
+    keys = _weight_keys(step, request.model)
+    steps += reader.updates(keys, wait_for_all=_waits_for_all(request.optimizer))
     peak = find_peak(steps)
-    sizes = [one.size_bytes for one in weights] + slots
-    live = sum(sizes) + inputs + peak.size_bytes
-    held = held_bytes(steps, sizes, threads=_num_threads()) + inputs
+    live = sum(one.size_bytes for one in weights) + sum(slots) + inputs + peak.size_bytes
+    moving = {keys[one.path]: one.size_bytes for one in weights if one.path in keys}
+    kept_still = [one.size_bytes for one in weights if one.path not in keys] + slots
+    held = held_bytes(steps, kept_still, moving, threads=_num_threads()) + inputs
     kept = kept_bytes(weights, request.optimizer)
     by_layer = _activations(step)
     copies = 0 if request.in_float32 else _half_copies(step)
@@ -103,6 +105,18 @@ def estimate_for(request: Request, batch_size: int) -> MemoryEstimate:
         layers=_layers(weights, by_layer),
         notes=tuple(_notes(request, reader)),
     )
+
+
+def _weight_keys(step: StepTrace, model: Any) -> dict[str, int]:
+    """Finds the trainable weights that a step reads, as the numbers of their handles."""
+    keys = {}
+    for variable, path in variable_paths(LayerPaths(model)):
+        if variable.trainable:
+            inside = _keras.captured_inside(step.reader.graph, variable.value)
+            number = None if inside is None else step.reader.number(inside)
+            if number is not None:
+                keys[path] = number
+    return keys
 
 
 def _activations(step: StepTrace) -> Counter[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,6 +37,8 @@ class Step:
         makes: Sizes in bytes by key of the buffers that it makes.
         may_take_over: Those of `reads` whose memory an output may use.
         workspace_bytes: What it takes only while it runs.
+        updates: The key of the weight that it writes, if any. While others still read the
+            weight's buffer, TensorFlow writes to a new one.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Step:
     makes: dict[int, int] = field(default_factory=dict)
     may_take_over: tuple[int, ...] = ()
     workspace_bytes: int = 0
+    updates: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,21 @@ class _Run:
         steps: The steps.
         allocator: Where the buffers are laid out.
         jitter: Draws how long steps take.
+        weights: The places of weights by key, which updates may change.
     """
 
-    def __init__(self, steps: Sequence[Step], allocator: Allocator, jitter: random.Random) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        allocator: Allocator,
+        jitter: random.Random,
+        weights: dict[int, Chunk],
+    ) -> None:
         self._steps = steps
         self._allocator = allocator
         self._jitter = jitter
+        self._weights = weights
+        self._old_weights: dict[int, Chunk] = {}
         self._reads_left = Counter(key for step in steps for key in set(step.reads))
         self._live: dict[int, int] = {}
         self._chunks: dict[int, Chunk] = {}
@@ -120,9 +132,18 @@ class _Run:
         if step.workspace_bytes:
             self._workspaces[number] = self._allocator.allocate(step.workspace_bytes)
             self._total += step.workspace_bytes
+        if step.updates is not None and self._reads_left[step.updates]:
+            self._move_weight(step.updates)
         if self._total > self.peak.size_bytes:
             self.peak = Peak(self._total, number, dict(self._live))
         return (1 + moved) * self._jitter.uniform(0.5, 1.5)
+
+    def _move_weight(self, key: int) -> None:
+        if key in self._weights and key not in self._old_weights:
+            old = self._weights[key]
+            self._old_weights[key] = old
+            self._weights[key] = self._allocator.allocate(old.size)
+            self._total += old.size
 
     def _is_over(self, key: int, size: int) -> bool:
         """Tells whether only the step that starts reads a buffer, of this size, any more."""
@@ -134,6 +155,10 @@ class _Run:
             self._total -= step.workspace_bytes
         for key in set(step.reads):
             self._reads_left[key] -= 1
+            if key in self._old_weights and not self._reads_left[key]:
+                old = self._old_weights.pop(key)
+                self._total -= old.size
+                self._allocator.free(old)
         for key in {*step.reads, *step.makes}:
             if not self._reads_left[key] and key in self._live:
                 self._total -= self._live.pop(key)
@@ -158,30 +183,34 @@ def find_peak(steps: Sequence[Step]) -> Peak:
     >>> find_peak(steps).size_bytes, find_peak(steps).position
     (6, 1)
     """
-    run = _Run(steps, Allocator(), random.Random(_SEED))
+    run = _Run(steps, Allocator(), random.Random(_SEED), {})
     run.go(threads=1)
     return run.peak
 
 
-def held_bytes(steps: Sequence[Step], kept: Iterable[int], *, threads: int) -> int:
+def held_bytes(
+    steps: Sequence[Step], kept: Iterable[int], weights: Mapping[int, int], *, threads: int
+) -> int:
     """Tells what a process holds after it ran steps a few times.
 
     Args:
         steps: The steps.
         kept: The sizes in bytes of buffers that are there before, and stay.
+        weights: Sizes by key of what is there before, too, and is read and updated.
         threads: How many steps run at once.
 
     Returns:
-        Bytes, those of `kept` included.
+        Bytes, those of `kept` and `weights` included.
 
     Example:
 
-    >>> held_bytes([Step("a", makes={0: 2**20})], [2**20], threads=1) == 2**21
+    >>> held_bytes([Step("a", makes={0: 2**20})], [2**20], {}, threads=1) == 2**21
     True
     """
     allocator, jitter = Allocator(), random.Random(_SEED)
+    places = {key: allocator.allocate(size) for key, size in weights.items()}
     for size in kept:
         allocator.allocate(size)
     for _ in range(_NUM_RUNS):
-        _Run(steps, allocator, jitter).go(threads)
+        _Run(steps, allocator, jitter, places).go(threads)
     return allocator.held_bytes

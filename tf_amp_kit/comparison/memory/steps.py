@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tf_amp_kit.comparison.memory.kernels import AT_HAND_TYPES, FORWARDING_TYPES
@@ -66,18 +66,27 @@ class StepReader:
         """Returns what the operations do."""
         return [self._read(op) for op in self.operations]
 
-    def updates(self, *, wait_for_all: bool) -> Iterator[Step]:
+    def updates(self, weights: Mapping[str, int], *, wait_for_all: bool) -> Iterator[Step]:
         """Yields what the optimizer does with each gradient; `steps` has to be called before.
 
         Args:
+            weights: The keys that steps read weights by, by the weights' paths.
             wait_for_all: Whether no weight is updated before all gradients are there.
         """
-        keys = {key for key in self._step.gradients.values() if key in self._producer}
-        made_at = tuple(sorted(self._producer[key] for key in keys if key is not None))
-        for key in sorted(key for key in keys if key is not None):
+        found = {path: key for path, key in self._step.gradients.items() if key in self._producer}
+        made_at = tuple(sorted({self._producer[key] for key in found.values() if key is not None}))
+        for path, key in found.items():
+            if key is None:
+                continue
             waits = made_at if wait_for_all else (self._producer[key],)
             workspace = _UPDATE_BUFFERS * (tensor_bytes(self._trace.tensors[key]) or 0)
-            yield Step("update", waits, (self._root(key),), workspace_bytes=workspace)
+            yield Step(
+                "update",
+                waits,
+                (self._root(key),),
+                workspace_bytes=workspace,
+                updates=weights.get(path),
+            )
 
     @property
     def num_unknown_loops(self) -> int:
@@ -93,6 +102,8 @@ class StepReader:
 
     def _read(self, op: Operation) -> Step:
         waits = self._waits_for(op)
+        if op.type == "ReadVariableOp":
+            self._roots[op.outputs[0]] = self._root(op.inputs[0])
         if op.type in AT_HAND_TYPES:
             return Step(op.type, waits)
         reads = tuple(dict.fromkeys(self._root(key) for key in op.inputs))
