@@ -321,7 +321,7 @@ def test_fewer_than_twenty_steps_decide_nothing(num_steps: int, outcome: str) ->
 
 def test_too_few_steps_are_told_with_their_number() -> None:
     verdict = judged(float32_to(NARROW), [run_to(1.5)], num_steps=19)
-    assert verdict.reasons[0].startswith("19 steps are too few: at least 20 are needed")
+    assert verdict.reasons[0].startswith("19 steps are too few. At least 20 are needed")
 
 
 def test_a_run_that_failed_is_worse_even_after_few_steps() -> None:

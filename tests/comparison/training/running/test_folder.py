@@ -186,14 +186,14 @@ def test_what_another_comparison_was_is_not_written_over(folder: Folder, tmp_pat
     assert json.loads(file.read_text()) == DESCRIPTION
 
 
-@pytest.mark.parametrize("content", ["", "{", "\x00"])
+@pytest.mark.parametrize("content", ["", "{", "\x00", "{}", '{"made_as": "float16 O2", "run": {}}'])
 def test_a_damaged_file_is_told(folder: Folder, tmp_path: Path, content: str) -> None:
     folder.save_run(RUN, MADE_AS)
     (file,) = tmp_path.iterdir()
     file.write_text(content)
     message = (
-        f"The file is damaged. Expected what a comparison kept. Received: {str(file)!r}. Delete "
-        "it, and its run is made again."
+        "A file of an earlier comparison is damaged. Expected what it kept. Received: "
+        f"{str(file)!r}. Name another folder, or delete this one."
     )
     with pytest.raises(InputsError, match=re.escape(message)):
         folder.run("float16 O2", 3, MADE_AS)

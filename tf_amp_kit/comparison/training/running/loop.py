@@ -120,7 +120,7 @@ class Training:
             self._seen.append(value)
 
     def _train(self, model: Any, batch: Batch) -> None:
-        before = self._skipped()
+        before = self._skipped(len(self._losses))
         with self._run.user_code():
             logs = model.train_on_batch(
                 batch.x, batch.y, sample_weight=batch.sample_weight, return_dict=True
@@ -130,8 +130,7 @@ class Training:
                 "The model's train_step returns no loss. Expected a dictionary with 'loss'. "
                 f"Received: {sorted(logs)}."
             )
-        skipped = self._skipped()
-        was_skipped = before is not None and skipped is not None and skipped > before
+        was_skipped = self._skipped(len(self._losses) + 1) > before
         # A skipped step is kept out of the mean, which is 0 then.
         loss = math.nan if was_skipped else float(logs["loss"])
         self._losses.append(loss)
@@ -153,17 +152,15 @@ class Training:
                 "look at the data; find_nonfinite(model, data) tells where it comes from."
             )
 
-    def _skipped(self) -> int | None:
-        """Returns how many steps were skipped so far; None where that is not known."""
+    def _skipped(self, num_steps: int) -> int:
+        """Returns how many of so many steps were skipped."""
         if not self._optimizer.may_skip:
             return 0
         if self._optimizer.counts_steps:
             return self._optimizer.read().skipped_steps
-        # Keras's own does not count: its iterations stay behind.
-        optimizer = self._optimizer.optimizer
-        # By way of TensorFlow: a variable of several replicas is no number to Python.
-        applied = int(tf.convert_to_tensor(optimizer.iterations.value))
-        return len(self._losses) - applied
+        # Keras's own does not count: its iterations stay behind. By way of TensorFlow: a
+        # variable of several replicas is no number to Python.
+        return num_steps - int(tf.convert_to_tensor(self._optimizer.optimizer.iterations.value))
 
     def _look(self, model: Any, step: int) -> None:
         """Evaluates, keeps weights and compares them, if it is time to."""
@@ -190,7 +187,7 @@ class Training:
         self.record = replace(
             self.record,
             losses=tuple(self._losses),
-            skipped_steps=self._skipped(),
+            skipped_steps=self._skipped(len(self._losses)),
             seconds=self._before + time.monotonic() - self._started,
         )
 
