@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tf_amp_kit.comparison.memory.allocator import Allocator
 
 MEBIBYTE = 2**20
@@ -20,11 +22,12 @@ def test_a_free_place_is_used_again() -> None:
     assert allocator.held_bytes == 5 * MEBIBYTE
 
 
-def test_neighbours_that_are_free_are_joined() -> None:
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_neighbours_that_are_free_are_joined(order) -> None:
     allocator = Allocator()
-    first, second = allocator.allocate(MEBIBYTE), allocator.allocate(MEBIBYTE)
-    allocator.free(first)
-    allocator.free(second)
+    chunks = [allocator.allocate(MEBIBYTE), allocator.allocate(MEBIBYTE)]
+    for number in order:
+        allocator.free(chunks[number])
     allocator.allocate(2 * MEBIBYTE)
     assert allocator.held_bytes == 2 * MEBIBYTE
 

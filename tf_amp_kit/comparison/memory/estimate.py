@@ -44,7 +44,9 @@ def estimate_memory(
     What it cannot see: rewriting by TensorFlow's graph optimizer and by XLA, what kernels
     take for themselves (of float16 on CPUs, above all: many compute in float32 inside),
     code, graphs and Python's objects, a few hundred MB for any model; data pipelines; what
-    a `train_step` of your own does. On CPUs it was within about 20 % of what processes held.
+    a `train_step` of your own does. Next to what processes really held on a CPU it was
+    within 15 % of most nets, and 27 % too low at worst, where gaps between buffers grew
+    from step to step (`tests/benchmarks/bench_memory.py`): leave room for that.
 
     In Keras, mixed precision halves activations and leaves weights, gradients and slots
     float32: copies of the weights in half precision come on top.
