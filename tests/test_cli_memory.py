@@ -78,7 +78,7 @@ def calls(monkeypatch):
         calls.append(("estimate", model, batch_size, options))
         return Estimate(batch_size)
 
-    def largest_batch_size(model, memory_bytes, *, verbose, **options):
+    def largest_batch_size(model, memory_bytes, **options):
         calls.append(("largest", model, memory_bytes, options))
         return max(0, (memory_bytes // MIB - 10) // 2)
 

@@ -149,8 +149,10 @@ class Comparison:
                     raise KeyboardInterrupt
                 if not record.failure:
                     run.keep(record)
+                self._found.runs.append(record)
                 setup.progress.end(record)
-            self._found.runs.append(record)
+            else:
+                self._found.runs.append(record)
 
     def _run(self, candidate: Candidate, seed: int) -> Run:
         setup = self._setup
