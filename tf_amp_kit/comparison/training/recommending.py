@@ -169,10 +169,13 @@ def _ratio(one: StepSpeed, other: StepSpeed) -> str:
 
 
 def _about_batch(chosen: PrecisionResult) -> Iterator[str]:
-    if chosen.memory.largest_batch_size is not None:
+    largest = chosen.memory.largest_batch_size
+    if largest is not None:
+        # An estimate has no more digits than two.
+        unit = 10 ** max(0, len(str(largest)) - 2)
         yield (
-            f"About {chosen.memory.largest_batch_size} samples per batch fit into the memory that "
-            "is free now, by the estimate."
+            f"About {largest // unit * unit} samples per batch fit into the memory that is free "
+            "now, by the estimate."
         )
 
 

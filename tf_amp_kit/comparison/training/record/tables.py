@@ -37,16 +37,15 @@ def share(value: float) -> str:
     Example:
 
     >>> share(0.0123), share(-0.5), share(-1e-6), share(math.inf), share(math.nan)
-    ('1.2 %', '-50.0 %', '>-0.05 %', 'not finite', '-')
+    ('1.2 %', '-50.0 %', '<0.05 %', 'not finite', '-')
     """
     if math.isnan(value):
         return NOTHING
     if math.isinf(value):
         return number(value)
+    # What is too small to be told has no sign.
     text = percent(abs(value))
-    if value >= 0:
-        return text
-    return f">-{text[1:]}" if text.startswith("<") else f"-{text}"
+    return text if value >= 0 or text.startswith("<") else f"-{text}"
 
 
 def _quality(report: ComparisonReport) -> Table:
@@ -74,7 +73,8 @@ def _quality_rows(report: ComparisonReport) -> Iterator[Sequence[str]]:
 
 
 def _difference_cells(one: Difference) -> Sequence[str]:
-    worsening, bound = number(one.worsening, 2), _known(one.bound)
+    # Without the sign of a zero.
+    worsening, bound = number(one.worsening + 0.0, 2), _known(one.bound)
     return number(one.value, 4), NOTHING, worsening, bound, share(one.share)
 
 

@@ -25,10 +25,7 @@ def recommendation(report: ComparisonReport) -> Iterator[str]:
     """Says what to train with, and why."""
     chosen = report.recommendation
     name = "stay in float32" if chosen.name == "float32" else chosen.name
-    text = f"Recommended for {report.model_name!r}: {name}{_JIT[chosen.jit_compile]}."
-    if chosen.largest_batch_size is not None:
-        text += f" The largest batch that fits, by the estimate: {chosen.largest_batch_size}."
-    yield text
+    yield f"Recommended for {report.model_name!r}: {name}{_JIT[chosen.jit_compile]}."
     yield from chosen.reasons
 
 
