@@ -65,8 +65,8 @@ class Estimate:
     def to_dict(self):
         return asdict(self)
 
-    def text(self, *, all_layers=False):
-        return "every layer" if all_layers else str(self)
+    def text(self, max_rows=None):
+        return "every layer" if max_rows is None else str(self)
 
 
 @pytest.fixture
@@ -291,3 +291,10 @@ def test_the_command_is_listed(capsys):
     assert "memory    how much memory training takes, and the largest batch that fits\n" in (
         capsys.readouterr().out
     )
+
+
+def test_a_real_model_is_estimated_with_all_its_layers(capsys):
+    assert memory("--layers", "--memory", "1MiB", "--batch-size", "2") == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[1].startswith("Largest batch size that fits into 1.00 MiB: ")
+    assert "kept for the backward pass" in out

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from tf_amp_kit.cli.options import add_json, count, data_help, given
+from tf_amp_kit.cli.options import add_json, count, data_help, given, printed
 from tf_amp_kit.cli.process import EXIT_FINDINGS, EXIT_FINE
 from tf_amp_kit.cli.user_code import precision_scope, users_modules
 
@@ -151,7 +151,7 @@ def _limit(num_bytes: int, largest: int) -> str:
 
 
 def _whole(estimate: Any, arguments: argparse.Namespace) -> str:
-    return str(estimate.text(all_layers=True)) if arguments.layers else str(estimate)
+    return str(estimate.text()) if arguments.layers else printed(estimate)
 
 
 def _table(estimates: Sequence[Any]) -> str:

@@ -288,6 +288,25 @@ def test_a_metric_that_is_nan_in_float32_is_not_judged() -> None:
     }
 
 
+def test_what_was_learned_at_once_is_judged_by_a_share_of_the_measure() -> None:
+    # All of it before the first tenth: 1 % of the accuracy is accepted.
+    reference = [
+        evaluated([{"accuracy": 0.1, "loss": 1.0}, *[{"accuracy": 1.0, "loss": 1.0}] * 9], seed)
+        for seed in range(3)
+    ]
+    half = evaluated([{"accuracy": 0.1, "loss": 1.0}, *[{"accuracy": 0.995, "loss": 1.0}] * 9])
+    (_, accuracy) = differences_between(reference, [half], {"accuracy": "up"})
+    assert judge([half], [accuracy], num_steps=100, tolerance=0.01).outcome == "equal"
+    assert judge([half], [accuracy], num_steps=100, tolerance=0.004).outcome == "worse"
+
+
+def test_a_metric_that_may_have_lost_much_leaves_it_open() -> None:
+    reference = [of_accuracy(0.1, end, seed, 1.0) for seed, end in enumerate((0.8, 0.88, 0.72))]
+    half = of_accuracy(0.1, 0.5)
+    verdict = judged(reference, [half], {"accuracy": "up"})
+    assert (verdict.outcome, "val_accuracy" in verdict.reasons[0]) == ("undecided", True)
+
+
 def test_more_measures_widen_the_bound_of_each() -> None:
     reference = [of_accuracy(0.1, end, seed, 1.0) for seed, end in enumerate((0.8, 0.81, 0.79))]
     found = differences_between(reference, [of_accuracy(0.1, 0.8)], {"accuracy": "up"})

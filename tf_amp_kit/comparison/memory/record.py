@@ -64,30 +64,30 @@ class MemoryEstimate:
     ...     precision="float32",
     ...     batch_size=32,
     ...     num_replicas=1,
-    ...     weights_bytes=4_000_000,
+    ...     weights_bytes=4 * 2**20,
     ...     master_weights_bytes=0,
     ...     half_weights_bytes=0,
-    ...     gradients_bytes=4_000_000,
-    ...     optimizer_bytes=8_000_000,
-    ...     activations_bytes=20_000_000,
-    ...     inputs_bytes=1_000_000,
-    ...     live_bytes=35_000_000,
-    ...     peak_bytes=36_000_000,
+    ...     gradients_bytes=4 * 2**20,
+    ...     optimizer_bytes=8 * 2**20,
+    ...     activations_bytes=20 * 2**20,
+    ...     inputs_bytes=1 * 2**20,
+    ...     live_bytes=35 * 2**20,
+    ...     peak_bytes=36 * 2**20,
     ...     peak_phase="backward",
     ...     layers=(),
     ... )
     >>> print(estimate)
-    'net' in float32 takes 36.0 MB to train on 32 samples, most of it in the backward pass.
+    'net' in float32 takes 36.0 MiB to train on 32 samples, most of it in the backward pass.
     <BLANKLINE>
-    Part                           Size
-    -----------------------------------
-    weights                      4.0 MB
-    gradients                    4.0 MB
-    optimizer                    8.0 MB
-    kept for the backward pass  20.0 MB
-    batch                        1.0 MB
-    in use at the peak          35.0 MB
-    held by the process         36.0 MB
+    Part                            Size
+    ------------------------------------
+    weights                     4.00 MiB
+    gradients                   4.00 MiB
+    optimizer                   8.00 MiB
+    kept for the backward pass  20.0 MiB
+    batch                       1.00 MiB
+    in use at the peak          35.0 MiB
+    held by the process         36.0 MiB
     """
 
     model_name: str
@@ -116,9 +116,17 @@ class MemoryEstimate:
         return words.layers_table(self, max_rows)
 
     def __str__(self) -> str:
+        return self.text(_NUM_SHOWN)
+
+    def text(self, max_rows: int | None = None) -> str:
+        """Lays out what is printed: the peak, what it is for, the layers, the notes.
+
+        Args:
+            max_rows: How many layers to show; None for all.
+        """
         parts = [wrapped(words.verdict(self)), words.parts_table(self)]
         if self.layers:
-            parts.append(self.table(_NUM_SHOWN))
+            parts.append(self.table(max_rows))
         if self.notes:
             parts.append("\n".join(wrapped(f"Note: {note}") for note in self.notes))
         return "\n\n".join(parts)

@@ -5,32 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tf_amp_kit import tables
+from tf_amp_kit.comparison.words import size
 
 if TYPE_CHECKING:
     from tf_amp_kit.comparison.memory.record import MemoryEstimate
 
-__all__ = ["layers_table", "parts_table", "size", "verdict"]
+__all__ = ["layers_table", "parts_table", "verdict"]
 
 _PHASES: Final = {
     "forward": "the forward pass",
     "backward": "the backward pass",
     "update": "the update of the weights",
 }
-_UNITS: Final = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
-
-
-def size(num_bytes: int) -> str:
-    """Writes a number of bytes, in units of powers of ten.
-
-    Example:
-
-    >>> size(28_000_000_000), size(0)
-    ('28.0 GB', '0 B')
-    """
-    for unit, name in _UNITS:
-        if num_bytes >= unit:
-            return f"{num_bytes / unit:.1f} {name}"
-    return f"{num_bytes} B"
 
 
 def verdict(estimate: MemoryEstimate) -> str:

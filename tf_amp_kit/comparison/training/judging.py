@@ -225,14 +225,21 @@ def judge(
             f"{_FEWEST_STEPS} are needed: loss scaling alone may take so many to find its scale."
         )
         return Verdict(UNDECIDED, (reason,), first.share)
-    judged = [(one.share, *_outcome(one, tolerance)) for one in differences if one.is_judged]
-    worse = [(share, reason) for share, outcome, reason in judged if outcome == WORSE]
-    if worse:
-        shares, reasons = zip(*worse, strict=True)
-        return Verdict(WORSE, tuple(reasons), _largest(shares))
+    judged = [(one, *_outcome(one, tolerance)) for one in differences if one.is_judged]
     if not judged:
         reason = f"{first.measure} is not finite in float32: there is nothing to judge by."
         return Verdict(UNDECIDED, (reason,), first.share)
+    worse = [(one.share, reason) for one, outcome, reason in judged if outcome == WORSE]
+    open_ones = [
+        (one.share, reason)
+        for one, outcome, reason in judged
+        # A metric beside the loss counts only if something may have been lost in it.
+        if outcome == UNDECIDED and (one is judged[0][0] or one.worsening > one.spread)
+    ]
+    for outcome, found in ((WORSE, worse), (UNDECIDED, open_ones)):
+        if found:
+            shares, reasons = zip(*found, strict=True)
+            return Verdict(outcome, tuple(reasons), _largest(shares))
     _, outcome, reason = judged[0]
     return Verdict(outcome, (reason,), first.share)
 
@@ -264,8 +271,11 @@ def _outcome(one: Difference, tolerance: float) -> tuple[str, str]:
 
 
 def _accepted(one: Difference, tolerance: float) -> float:
-    """Returns the worsening that is accepted in any case."""
-    return tolerance * max(0.0, min(one.learned, one.learned_late))
+    """Returns the worsening that is accepted in any case.
+
+    Where all was learned in the first steps, it is a share of the measure itself.
+    """
+    return tolerance * max(0.0, min(one.learned, max(one.learned_late, abs(one.reference))))
 
 
 def _values(one: Difference) -> str:

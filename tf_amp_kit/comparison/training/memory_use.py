@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
 from tf_amp_kit.comparison.memory.estimate import estimate_memory, largest_batch_size
 from tf_amp_kit.comparison.training.record.parts import MemoryUse
 from tf_amp_kit.data import Batch, num_samples
@@ -26,7 +28,8 @@ def memory_of(model: Any, batch: Batch) -> tuple[MemoryUse, str]:
     data = tuple(batch)
     try:
         estimate = estimate_memory(model, num_samples(batch), data=data, verbose=0)
-        free = free_memory_bytes()
+        # Of a GPU nobody knows what is free.
+        free = None if tf.config.get_visible_devices("GPU") else free_memory_bytes()
         largest = None if free is None else largest_batch_size(model, free, data=data)
     except USER_CODE_ERRORS as error:
         return MemoryUse(), f"The memory could not be estimated: {error}"

@@ -77,8 +77,9 @@ class TrainingRun:
         loss_scale: The loss scale at the end; 1 without loss scaling.
         drift: How far the weights went apart; nothing for the float32 run.
         seconds: How long the run took, evaluations included.
-        peak_bytes: The largest resident set of the run's own process; None for a run in
-            this process, or if the system does not tell.
+        peak_bytes: The largest resident set of the run's own process, or what TensorFlow
+            allocated at most on the first GPU; None for a run in this process, or if the
+            system does not tell.
         base_bytes: The resident set of that process before the model was built.
         repeats_exactly: Whether the first steps, done again, gave the same losses bit for
             bit; None if that was not tried.
