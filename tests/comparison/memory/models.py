@@ -68,3 +68,25 @@ def recurrent(steps: int) -> keras.Model:
 
 
 ROWS = np.ones((4, 7), "float32"), np.ones((4, 3), "float32")
+
+
+class Gelus(keras.layers.Layer):
+    """Four activations, called without `training`, which RematScope cannot pass on."""
+
+    def call(self, x):
+        for _ in range(4):
+            x = keras.ops.gelu(x)
+        return x
+
+
+def gelus(mode: str | None) -> keras.Model:
+    """Makes two blocks, recomputed in the backward pass or not."""
+    x = inputs = keras.Input((32,))
+    for _ in range(2):
+        x = keras.layers.Dense(32)(x)
+        with keras.RematScope(mode=mode):
+            block = Gelus()
+        x = block(x)
+    model = keras.Model(inputs, x)
+    model.compile("sgd", "mse")
+    return model

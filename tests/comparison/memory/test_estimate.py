@@ -9,7 +9,15 @@ import pytest
 import tensorflow as tf
 
 import tf_amp_kit as amp
-from tests.comparison.memory.models import ROWS, Block, Subclassed, chain, recurrent, two_inputs
+from tests.comparison.memory.models import (
+    ROWS,
+    Block,
+    Subclassed,
+    chain,
+    gelus,
+    recurrent,
+    two_inputs,
+)
 from tf_amp_kit.errors import InputsError, ModelError, OptimizerError, PrecisionError
 
 NUM_WEIGHTS = 10 * 20 + 20 + 20 * 5 + 5
@@ -138,6 +146,24 @@ def test_recomputed_layers_keep_their_input_only() -> None:
     assert found[False].activations_bytes >= 8 * 64 * 32 * 4
     assert found[True].activations_bytes <= 3 * 64 * 32 * 4
     assert found[True].live_bytes < found[False].live_bytes
+
+
+def test_layers_of_a_remat_scope_keep_less_than_others() -> None:
+    recomputed, plain = (estimate(gelus(mode), 1000) for mode in ("full", None))
+    # One of the eight outputs is enough to see it.
+    assert plain.activations_bytes - recomputed.activations_bytes > 1000 * 32 * 4
+    assert recomputed.live_bytes < plain.live_bytes
+
+
+def test_a_remat_scope_that_fit_refuses_is_refused_alike() -> None:
+    with keras.RematScope(mode="full"):
+        dense = keras.layers.Dense(3)
+    model = keras.Sequential([keras.Input((7,)), dense])
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="supports keywords arguments only when eager"):
+        model.fit(*ROWS, verbose=0)
+    with pytest.raises(ValueError, match="supports keywords arguments only when eager"):
+        estimate(model)
 
 
 def test_a_recurrent_layer_keeps_something_of_each_step() -> None:

@@ -80,6 +80,11 @@ def test_what_is_kept_is_held_besides() -> None:
     assert held_bytes(steps, [3 * MEBIBYTE, 100], {}, threads=1) == 4 * MEBIBYTE + 100
 
 
+def test_what_a_run_is_given_is_held_until_it_is_over() -> None:
+    steps = [Step("a", makes={0: MEBIBYTE})]
+    assert held_bytes(steps, [], {}, threads=1, batch=[3 * MEBIBYTE]) == 4 * MEBIBYTE
+
+
 def test_a_process_holds_at_least_what_is_alive_at_the_peak() -> None:
     draw = random.Random(1)
     for _ in range(20):

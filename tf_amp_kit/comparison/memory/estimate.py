@@ -41,12 +41,18 @@ def estimate_memory(
     TensorFlow's allocator is simulated too, with the gaps that it leaves. Loops keep what
     each iteration hands on, and what is recomputed in the backward pass is not kept.
 
-    What it cannot see: rewriting by TensorFlow's graph optimizer and by XLA, what kernels
-    take for themselves (of float16 on CPUs, above all: many compute in float32 inside),
-    code, graphs and Python's objects, a few hundred MB for any model; data pipelines; what
-    a `train_step` of your own does. Next to what processes really held on a CPU it was
-    within 15 % of most nets, and 27 % too low at worst, where gaps between buffers grew
-    from step to step (`tests/benchmarks/bench_memory.py`): leave room for that.
+    What it cannot see: XLA, and of TensorFlow's graph optimizer all but the constant
+    factors that it moves; what kernels take for themselves; code, graphs and Python's
+    objects, a few hundred MB for any model; data pipelines; what a `train_step` of your
+    own does. It is coarse below some 100 MB, where all that weighs more than tensors, and
+    where few large buffers dominate: how they fall into the allocator's regions, and so
+    the gaps between them, differs from run to run. Next to what processes really held on
+    a CPU it was within 12 % for three nets (`tests/benchmarks/bench_memory.py`): leave room
+    for that.
+
+    What `tf.recompute_grad` and `keras.RematScope` recompute is not kept. Around layers
+    that are called with keywords, such as `training` of `Dense`, a RematScope raises in a
+    graph, in `fit` as here.
 
     In Keras, mixed precision halves activations and leaves weights, gradients and slots
     float32: copies of the weights in half precision come on top.
@@ -118,7 +124,8 @@ def largest_batch_size(
 
     Use it to choose a batch size, or to see how much larger half precision lets it be.
     The size is tried by `estimate_memory`: the peak of what is returned fits, and that of
-    one sample more for each replica does not. Leave a margin for what no estimate sees.
+    one sample more for each replica does not. That takes five to ten estimates, a few
+    seconds for a small model. Leave a margin for what no estimate sees.
 
     Args:
         model: A Keras model. It stays as it is; one that is not built is built.

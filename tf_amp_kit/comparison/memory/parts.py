@@ -74,7 +74,8 @@ def estimate_for(request: Request, batch_size: int) -> MemoryEstimate:
     step = request.trace(batch_size)
     weights = weight_specs(request.model)
     slots = slot_sizes(request.optimizer, weights)
-    inputs = sum(_bytes_of_specs(one) for one in request.sized_specs(batch_size))
+    batch = [size for one in request.sized_specs(batch_size) for size in _bytes_of_specs(one)]
+    inputs = sum(batch)
     reader = StepReader(step)
     steps = reader.steps()
     keys = _weight_keys(step, request.model)
@@ -83,7 +84,7 @@ def estimate_for(request: Request, batch_size: int) -> MemoryEstimate:
     live = sum(one.size_bytes for one in weights) + sum(slots) + inputs + peak.size_bytes
     moving = {keys[one.path]: one.size_bytes for one in weights if one.path in keys}
     kept_still = [one.size_bytes for one in weights if one.path not in keys] + slots
-    held = held_bytes(steps, kept_still, moving, threads=_num_threads()) + inputs
+    held = held_bytes(steps, kept_still, moving, threads=_num_threads(), batch=batch)
     kept = kept_bytes(weights, request.optimizer)
     by_layer = _activations(step)
     copies = 0 if request.in_float32 else _half_copies(step)
@@ -179,10 +180,10 @@ def _waits_for_all(optimizer: Any) -> bool:
     return getattr(optimizer, "global_clipnorm", None) is not None
 
 
-def _bytes_of_specs(specs: Any) -> int:
+def _bytes_of_specs(specs: Any) -> list[int]:
     flat = tf.nest.flatten(specs)
     dense = [one for one in flat if isinstance(one, tf.TensorSpec) and one.dtype != tf.string]
-    return sum(num_bytes(one.shape, one.dtype.name) for one in dense)
+    return [num_bytes(one.shape, one.dtype.name) for one in dense]
 
 
 def _num_threads() -> int:

@@ -189,7 +189,12 @@ def find_peak(steps: Sequence[Step]) -> Peak:
 
 
 def held_bytes(
-    steps: Sequence[Step], kept: Iterable[int], weights: Mapping[int, int], *, threads: int
+    steps: Sequence[Step],
+    kept: Iterable[int],
+    weights: Mapping[int, int],
+    *,
+    threads: int,
+    batch: Sequence[int] = (),
 ) -> int:
     """Tells what a process holds after it ran steps a few times.
 
@@ -198,9 +203,10 @@ def held_bytes(
         kept: The sizes in bytes of buffers that are there before, and stay.
         weights: Sizes by key of what is there before, too, and is read and updated.
         threads: How many steps run at once.
+        batch: The sizes of what each run is given: made before it, gone after it.
 
     Returns:
-        Bytes, those of `kept` and `weights` included.
+        Bytes, those of `kept`, `weights` and `batch` included.
 
     Example:
 
@@ -212,5 +218,8 @@ def held_bytes(
     for size in kept:
         allocator.allocate(size)
     for _ in range(_NUM_RUNS):
+        given = [allocator.allocate(size) for size in batch]
         _Run(steps, allocator, jitter, places).go(threads)
+        for chunk in given:
+            allocator.free(chunk)
     return allocator.held_bytes

@@ -7,6 +7,7 @@ from typing import Final
 
 from tf_amp_kit.comparison.memory.kernels import AT_HAND_TYPES, FORWARDING_TYPES
 from tf_amp_kit.comparison.memory.loops import Loops
+from tf_amp_kit.comparison.memory.rewrites import pushed_factors
 from tf_amp_kit.comparison.memory.simulation import Step
 from tf_amp_kit.comparison.memory.state import num_bytes
 from tf_amp_kit.tracing.records import Operation, Tensor
@@ -57,6 +58,7 @@ class StepReader:
         self.operations = tuple(operations)
         self._position = {op.raw.name(): n for n, op in enumerate(self.operations)}
         self._producer = {key: n for n, op in enumerate(self.operations) for key in op.outputs}
+        self._pushed = dict(pushed_factors(self.operations, self._trace))
         self._roots: dict[int, int] = {}
         self._loops = loops or Loops(step)
         #: How many tensors have a size that is not known before the step runs.
@@ -101,12 +103,13 @@ class StepReader:
         return "backward" if is_backward else "forward"
 
     def _read(self, op: Operation) -> Step:
-        waits = self._waits_for(op)
+        inputs = self._pushed.get(op.index, op.inputs)
+        waits = self._waits_for(op, inputs)
         if op.type == "ReadVariableOp":
             self._roots[op.outputs[0]] = self._root(op.inputs[0])
         if op.type in AT_HAND_TYPES:
             return Step(op.type, waits)
-        reads = tuple(dict.fromkeys(self._root(key) for key in op.inputs))
+        reads = tuple(dict.fromkeys(self._root(key) for key in inputs))
         if self._is_view(op):
             pairs = zip(op.outputs, op.inputs, strict=False)
             self._roots |= {made: self._root(given) for made, given in pairs}
@@ -126,8 +129,8 @@ class StepReader:
         self.num_unknown += body.num_unknown
         return steps
 
-    def _waits_for(self, op: Operation) -> tuple[int, ...]:
-        before = {self._producer[key] for key in op.inputs if key in self._producer}
+    def _waits_for(self, op: Operation, inputs: Sequence[int]) -> tuple[int, ...]:
+        before = {self._producer[key] for key in inputs if key in self._producer}
         names = (one.name for one in op.raw.operation.control_inputs)
         before |= {self._position[name] for name in names if name in self._position}
         return tuple(sorted(before))
