@@ -213,8 +213,8 @@ class Comparison:
             self._found.speeds = self._called(
                 measure_speeds, setup.builder, candidates, setup.train, setup.seeds[0], jit
             )
-        except ProcessDiedError as death:
-            self._found.notes.append(f"The train steps could not be timed: {death}.")
+        except USER_CODE_ERRORS as error:
+            self._found.notes.append(f"The train steps could not be timed: {error}")
 
     def _look_at_memory(self, batch: Batch) -> None:
         setup = self._setup

@@ -160,7 +160,10 @@ class Training:
             return self._optimizer.read().skipped_steps
         # Keras's own does not count: its iterations stay behind. By way of TensorFlow: a
         # variable of several replicas is no number to Python.
-        return num_steps - int(tf.convert_to_tensor(self._optimizer.optimizer.iterations.value))
+        optimizer = self._optimizer.optimizer
+        if (optimizer.inner_optimizer.gradient_accumulation_steps or 1) > 1:
+            return 0  # its iterations count the updates, of which each takes several steps
+        return num_steps - int(tf.convert_to_tensor(optimizer.iterations.value))
 
     def _look(self, model: Any, step: int) -> None:
         """Evaluates, keeps weights and compares them, if it is time to."""
