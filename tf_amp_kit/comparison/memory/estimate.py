@@ -47,7 +47,9 @@ def estimate_memory(
     own does. It is coarse below some 100 MB, where all that weighs more than tensors, and
     where few large buffers dominate: how they fall into the allocator's regions, and so
     the gaps between them, differs from run to run. Next to what processes really held on
-    a CPU it was within 12 % for three nets (`tests/benchmarks/bench_memory.py`): leave room
+    a CPU it was within 12 % for three nets, in one run each
+    (`python -m tests.benchmarks.bench_memory`). It is about half of the truth where an
+    update makes temporaries of a weight's size: Embedding with Adam, and Muon. Leave room
     for that.
 
     What `tf.recompute_grad` and `keras.RematScope` recompute is not kept. Around layers

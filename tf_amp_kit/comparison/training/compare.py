@@ -100,7 +100,8 @@ def compare_precisions(
         seeds: How many seeds each precision runs with, or which.
         tolerance: The loss of quality that is accepted in any case, as a share (0 to 1) of
             what float32 learned after the first tenth of its steps: those often do no more
-            than to find the size of the targets.
+            than to find the size of the targets. Where that is less than the measure's
+            own value at the end, it is a share of the latter.
         pin: Whether `pin_float32` keeps in float32 what each level says, as users of
             half precision should. Plans are always applied.
         gradient_steps: After how many steps of the float32 run gradients are compared, as

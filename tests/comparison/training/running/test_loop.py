@@ -203,6 +203,16 @@ def test_skipped_steps_are_counted_and_halve_the_scale(name: str, tmp_path: Path
     assert (record.skipped_steps, record.loss_scale) == (count, 2.0 ** (24 - count))
 
 
+def test_accumulated_gradients_are_no_skipped_steps(tmp_path: Path) -> None:
+    def build() -> keras.Model:
+        inner = keras.optimizers.SGD(0.05, gradient_accumulation_steps=2)
+        return dense(keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0))
+
+    record = made(build, "fp16", tmp_path, num_steps=6)
+    assert (record.failure, record.skipped_steps) == ("", 0)
+    assert np.isfinite(record.losses).all()
+
+
 def test_the_loss_of_a_skipped_step_is_nan_and_others_are_those_by_hand(tmp_path: Path) -> None:
     hand = by_hand("scaled", "fp16", 20)
     pairs = zip(hand.losses, hand.skipped, strict=True)

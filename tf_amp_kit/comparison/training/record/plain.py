@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-import numpy as np
+from tf_amp_kit.comparison.stored import without_numpy
 
 __all__ = ["as_plain"]
 
@@ -27,8 +27,7 @@ def as_plain(value: Any) -> Any:
     >>> as_plain({"seconds": Quartiles(1.0, 2.0, math.inf), "paths": ("a",)})
     {'seconds': {'low': 1.0, 'median': 2.0, 'high': None}, 'paths': ['a']}
     """
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = without_numpy(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
