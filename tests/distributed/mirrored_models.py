@@ -57,6 +57,18 @@ def bad_batch_among_good(options: dict[str, Any]) -> Any:
         return {"weights": cases.on_each_replica(dense.kernel), **cases.state_of(optimizer)}
 
 
+@CASES.case("fit with an optimizer made outside")
+def made_outside() -> Any:
+    """The user forgot that the optimizer's variables have to be on each replica, too."""
+    optimizer = amp.LossScaleOptimizer(keras.optimizers.SGD(0.25))
+    with strategy_over(2).scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile(optimizer, "mse")
+    x = np.ones((4, 1), "float32")
+    error = cases.error_of(lambda: fit(model, x, x, callbacks=[amp.AmpMonitor(verbose=0)]))
+    return str(error)
+
+
 @CASES.case("statistics of the step that raises, eager", "eager")
 @CASES.case("statistics of the step that raises, graph", "graph")
 def statistics_of_the_step_that_raises(mode: str) -> Any:

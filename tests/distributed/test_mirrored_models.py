@@ -38,6 +38,11 @@ def test_fit_counts_two_iterations_for_three_batches(mirrored: Run, case: str):
     assert mirrored.value(case)["iterations"] == 2
 
 
+def test_an_optimizer_made_outside_of_the_scope_is_told_to_come_inside(mirrored: Run):
+    message = mirrored.value("fit with an optimizer made outside")
+    assert "Make it inside strategy.scope()." in message
+
+
 # Replica 0 sees mean 1 and variance 1, replica 1 mean 6 and variance 4. At
 # momentum 0.5 the statistics, from 0 and 1, go half of the way with each step.
 GOOD = {"mean": [[0.5], [3.0]], "variance": [[1.0], [2.5]]}

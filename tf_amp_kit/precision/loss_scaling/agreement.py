@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import EnvironmentUnfit
 
-__all__ = ["decide_together"]
+__all__ = ["check_same_strategy", "decide_together"]
 
 
 def decide_together(
@@ -70,6 +70,27 @@ def decide_together(
             "replica, or a strategy with merge calls. "
             f"Received: {strategy.num_replicas_in_sync} replicas of {type(strategy).__name__}. "
             "Leave jit_compile off, so that they meet in merge calls."
+        )
+
+
+def check_same_strategy(own: Any, used: Any, name: str) -> None:
+    """Refuses an optimizer that was made outside of the strategy that it is used under.
+
+    Its variables exist once then, and not on each replica.
+
+    Args:
+        own: The strategy that the optimizer was made under.
+        used: The one that it is used under.
+        name: The optimizer's name.
+
+    Raises:
+        EnvironmentUnfit: If they are two.
+    """
+    if own is not used:
+        raise EnvironmentUnfit(
+            "An optimizer is used under another strategy than it was made under. Expected both "
+            f"under {type(used).__name__}. Received: {name!r}, made under "
+            f"{type(own).__name__.lstrip('_')}. Make it inside strategy.scope()."
         )
 
 

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_amp_kit.precision.loss_scaling.advice import Advice
-from tf_amp_kit.precision.loss_scaling.agreement import decide_together
+from tf_amp_kit.precision.loss_scaling.agreement import check_same_strategy, decide_together
 from tf_amp_kit.precision.loss_scaling.finite import infinite_as_nan
 from tf_amp_kit.precision.loss_scaling.gradients import (
     are_applicable,
@@ -181,8 +181,8 @@ class LossScaleOptimizer(WrapsOptimizer):
                 with the same text.
             OptimizerError: If there are no variables yet, or not one gradient
                 for each.
-            EnvironmentUnfit: If called across replicas, or where replicas
-                cannot agree.
+            EnvironmentUnfit: If called across replicas, where replicas cannot
+                agree, or if made outside of the strategy's scope.
         """
         self._advice.check_that_a_loss_was_scaled()
         self._step(as_gradients(grads), trainable_variables, is_scaled=True)
@@ -230,10 +230,13 @@ class LossScaleOptimizer(WrapsOptimizer):
 
         Raises:
             ModelError: If a model is not built, or a target is none of these.
+            EnvironmentUnfit: If the optimizer was made outside of their strategy's scope.
         """
         self._advice.note_that_state_is_cared_for()
         named = flattened(targets)
         variables = [one for target in named for one in variables_of(target)]
+        for used in {getattr(one.value, "distribute_strategy", None) for one in variables} - {None}:
+            check_same_strategy(self._strategy, used, self.name)
         with tf.init_scope(), self._strategy.scope():
             num_new = self._shadows.add(variables, self._strategy)
             self._shadows.refresh(self._strategy)
@@ -276,7 +279,9 @@ class LossScaleOptimizer(WrapsOptimizer):
         variables = self.variables_for(grads, variables)
         self._advice.check_that_state_is_protected(self, self._shadows)
         inner = self.inner_optimizer
-        treatment = treatment_by(inner, tf.distribute.get_strategy().num_replicas_in_sync)
+        strategy = tf.distribute.get_strategy()
+        check_same_strategy(self._strategy, strategy, self.name)
+        treatment = treatment_by(inner, strategy.num_replicas_in_sync)
 
         def accept(values: Any) -> Any:
             grads, scale = values
