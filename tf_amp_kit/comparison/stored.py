@@ -16,7 +16,7 @@ import numpy as np
 
 from tf_amp_kit.errors import AmpError
 
-__all__ = ["read_as", "read_file", "without_numpy", "written"]
+__all__ = ["as_plain", "read_as", "read_file", "without_numpy", "written"]
 
 Record = TypeVar("Record")
 
@@ -46,16 +46,48 @@ def written(value: Any) -> Any:
     >>> written(({"loss": math.inf}, 1, None))
     [{'loss': 'Infinity'}, 1, None]
     """
-    if is_dataclass(value):
-        return {one.name: written(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, tuple):
-        return [written(one) for one in value]
-    if isinstance(value, Mapping):
-        return {key: written(one) for key, one in value.items()}
-    plain = without_numpy(value)
     # What JSON in Python calls them, as text.
+    return _strict(value, _fields_of, json.dumps)
+
+
+def as_plain(value: Any) -> Any:
+    """Turns records into what other programs read, with what they derive from their fields.
+
+    Args:
+        value: As in `written`; a record inside of another is asked for its own `to_dict`.
+
+    Returns:
+        Dictionaries, lists, strings and numbers; None for numbers that are not finite.
+
+    Example:
+
+    >>> as_plain({"seconds": (1.0, math.inf), "paths": ("a",)})
+    {'seconds': [1.0, None], 'paths': ['a']}
+    """
+
+    def fields_of(record: Any) -> dict[str, Any]:
+        own = _fields_of(record)
+        return {k: v.to_dict() if hasattr(v, "to_dict") else v for k, v in own.items()}
+
+    return _strict(value, fields_of, lambda _: None)
+
+
+def _fields_of(record: Any) -> dict[str, Any]:
+    return {one.name: getattr(record, one.name) for one in fields(record)}
+
+
+def _strict(
+    value: Any, fields_of: Callable[[Any], dict[str, Any]], nonfinite: Callable[[float], Any]
+) -> Any:
+    if is_dataclass(value):
+        value = fields_of(value)
+    if isinstance(value, Mapping):
+        return {str(key): _strict(one, fields_of, nonfinite) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_strict(one, fields_of, nonfinite) for one in value]
+    plain = without_numpy(value)
     is_strict = not isinstance(plain, float) or math.isfinite(plain)
-    return plain if is_strict else json.dumps(plain)
+    return plain if is_strict else nonfinite(plain)
 
 
 def read_as(value: Any, hint: Any, name: str) -> Any:

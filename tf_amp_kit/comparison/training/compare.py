@@ -76,8 +76,12 @@ def compare_precisions(
     validation data, about the mean loss of the last tenth of the steps. A run that raises,
     or whose loss stays NaN, is worse.
 
-    Speed. Whole train steps on one batch are timed in turns, never epochs of `fit`.
-    Memory is estimated, and measured with `isolate`.
+    Speed. Whole train steps on one batch are timed in turns, never epochs of `fit`, for
+    which the models of all precisions are there at one time. Memory is estimated, and
+    measured with `isolate`.
+
+    What takes no part: callbacks, `class_weight`, and a `fit` of the model's own; steps
+    are made by `train_on_batch`.
 
     What repeats: with the same seed, a run repeats bit for bit where TensorFlow's
     operations do. The first steps of each precision are made twice, and a note tells
@@ -88,8 +92,9 @@ def compare_precisions(
             run, under `amp_scope` of the precision, after everything random was seeded.
         train_data: `(x, y[, sample_weight])` as arrays or tensors, a dataset or a Keras
             `PyDataset` of batches, or a function without arguments that returns one.
-            Arrays are shuffled anew for each epoch, as in `fit`. Datasets have to give
-            the same batches each time.
+            Arrays are shuffled anew for each epoch, as in `fit`, and by each seed
+            otherwise. Datasets have to give the same batches each time, and so all seeds
+            see one order.
         validation_data: Likewise, not shuffled.
         precisions: What to compare: names as `enable_amp` takes (`"bf16"`), with a level
             behind a colon (`"fp16:O2"`), a level alone (`"O2"`, in the half precision that

@@ -162,7 +162,7 @@ class Comparison:
             seed=seed,
             train=setup.train,
             validation=setup.validation,
-            schedule=setup.schedule,
+            schedule=setup.schedule_of(seed),
             folder=setup.folder,
             is_resumable=setup.is_resumable,
             tries_again=seed == setup.seeds_of(candidate)[0],

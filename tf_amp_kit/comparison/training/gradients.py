@@ -37,13 +37,15 @@ def gradients_along(
         One point per step whose weights were kept.
     """
     points = []
+    train = train.opened()
+    kept = {step for step in steps if folder.has_weights(FLOAT32, seed, step)}
+    batches = itertools.islice(train.steps(seed), max(kept, default=0) + 1)
     first = next(train.steps(seed))
     with builder.model(candidate, seed, first, folder.weights(FLOAT32, seed, 0)) as model:
-        for step in steps:
-            if not folder.has_weights(FLOAT32, seed, step):
+        for step, batch in enumerate(batches):
+            if step not in kept:
                 continue
             model.set_weights(folder.weights(FLOAT32, seed, step))
-            batch = next(itertools.islice(train.steps(seed), step, None))
             comparison = compare_gradients(
                 model,
                 tuple(batch),

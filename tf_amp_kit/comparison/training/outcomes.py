@@ -35,27 +35,22 @@ def outcome_of(one: Difference, tolerance: float) -> tuple[str, str]:
             "What float32 differs by between seeds is not known: fewer than two of its runs are "
             "finished."
         )
-    accepted, finest = _accepted(one, tolerance), _COARSEST * max(one.learned, 0.0)
+    accepted, finest = one.accepted(tolerance), _COARSEST * max(one.learned, 0.0)
     size = abs(one.worsening)
     is_little = one.spread > finest or one.learned <= 0
     if is_little and size <= one.bound + abs(one.learned) + abs(one.reference):
         return UNDECIDED, _too_little(one)
-    if not size <= max(one.bound, accepted):  # NaN among them
+    if not size <= one.resolution(tolerance):  # NaN among them
         outcome = BETTER if one.worsening < 0 else WORSE
         return outcome, f"{_values(one)}: {outcome} by {_amount(one)}; {_spread(one)}."
     if size > max(one.spread, accepted) and one.bound > finest:
         return UNDECIDED, _too_coarse(one)
     is_excused = size > one.bound
     excuse = f", but the tolerance accepts {accepted:.2g}" if is_excused else ""
-    return EQUAL, f"{_values(one)}: a difference of {_amount(one)}; {_spread(one)}{excuse}."
-
-
-def _accepted(one: Difference, tolerance: float) -> float:
-    """Returns the worsening that is accepted in any case.
-
-    Where all was learned in the first steps, it is a share of the measure itself.
-    """
-    return tolerance * max(0.0, min(one.learned, max(one.learned_late, abs(one.reference))))
+    return EQUAL, (
+        f"{_values(one)}: a difference of {_amount(one)}; {_spread(one)}{excuse}. Losing more "
+        f"than {one.resolution(tolerance):.2g} would have shown."
+    )
 
 
 def _values(one: Difference) -> str:
@@ -78,11 +73,16 @@ def _spread(one: Difference) -> str:
 
 
 def _too_little(one: Difference) -> str:
+    if one.learned <= 0:
+        return (
+            f"float32 itself learned nothing: its {one.measure} ended {abs(one.learned):.2g} worse "
+            "than it began. Train more steps, or look at the learning rate."
+        )
     return (
         f"float32 itself gained {one.learned:.2g} in {one.measure}, and its seeds differ by "
-        f"{one.spread:.2g} (standard deviation): too little was learned to lose any of it. Train "
-        "more steps."
-    )
+        f"{one.spread:.2g} (standard deviation), {one.spread / one.learned:.0%} of it: half "
+        "precision could lose as much unseen. Train more steps, until the seeds agree."
+    ).replace("%", " %")
 
 
 def _too_coarse(one: Difference) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tf_amp_kit.comparison.training.candidates import Candidate
 from tf_amp_kit.comparison.training.record.parts import (
@@ -60,6 +60,15 @@ class Setup:
         controls = [one for one in self.candidates if one.is_control]
         start = max(self.float32_seeds) + 1 + controls.index(candidate) * len(self.seeds)
         return tuple(range(start, start + len(self.seeds)))
+
+    def schedule_of(self, seed: int) -> Schedule:
+        """Returns the schedule of a seed's runs.
+
+        The weights of float32 that only serve its spread are nobody's business, unless a
+        later call goes on from them.
+        """
+        is_shared = self.is_resumable or seed in self.seeds
+        return self.schedule if is_shared else replace(self.schedule, kept_at=())
 
     def order(self) -> Iterator[tuple[Candidate, int]]:
         """Yields the runs, those of the first seeds first: float32 leads, the others follow."""

@@ -26,6 +26,7 @@ from tf_amp_kit.comparison.training.running.isolation import (
     in_own_process,
     measured_run,
 )
+from tf_amp_kit.comparison.training.running.run import Run
 from tf_amp_kit.errors import InputsError, ProcessDiedError
 
 
@@ -218,3 +219,22 @@ def test_a_run_in_its_own_process_tells_its_losses_and_its_memory(tmp_path: Path
     own = given.run_of(given.dense, "fp32", tmp_path / "here").make()
     assert record.losses == own.losses
     assert 2**20 < record.base_bytes <= record.peak_bytes
+
+
+def test_memory_is_read_before_the_first_steps_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened = []
+
+    def repeats(*_: Any) -> bool:
+        happened.append("again")
+        return True
+
+    def peak() -> int:
+        happened.append("peak")
+        return 2**30
+
+    monkeypatch.setattr(Run, "_repeats", repeats)
+    monkeypatch.setattr(isolation, "peak_resident_bytes", peak)
+    record = measured_run(given.run_of(given.dense, "fp32", tmp_path, tries_again=True))
+    assert (happened, record.peak_bytes) == (["peak", "again"], 2**30)

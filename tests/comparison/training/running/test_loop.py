@@ -643,3 +643,18 @@ def test_random_numbers_go_on_as_if_nothing_had_been_trained(tmp_path: Path) -> 
     keras.utils.set_random_seed(1)
     made(stateful, "fp16", tmp_path)
     assert draws() == expected
+
+
+def test_functions_for_data_are_called_once_in_a_run(tmp_path: Path) -> None:
+    calls = []
+
+    def data() -> Any:
+        calls.append("train")
+        return X, Y
+
+    def validation() -> Any:
+        calls.append("validation")
+        return X, Y
+
+    made(dense, "fp32", tmp_path, data=data, validation=validation, evaluated_at=(0, 2, 4, 6))
+    assert sorted(calls) == ["train", "validation"]

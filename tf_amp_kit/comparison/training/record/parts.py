@@ -131,6 +131,30 @@ class Difference:
     learned: float = math.nan
     learned_late: float = math.nan
 
+    def accepted(self, tolerance: float) -> float:
+        """Returns the worsening that is accepted in any case, in the measure's units.
+
+        Where all was learned in the first steps, it is a share of the measure itself.
+
+        Args:
+            tolerance: The share, 0 to 1, of what float32 learned.
+        """
+        return tolerance * max(0.0, min(self.learned, max(self.learned_late, abs(self.reference))))
+
+    def resolution(self, tolerance: float) -> float:
+        """Returns up to which worsening a precision counts as equal, in the measure's units.
+
+        Args:
+            tolerance: As in `accepted`.
+
+        Example:
+
+        >>> one = Difference("loss", 0.5, 0.01, 0.503, 0.003, 0.05, 0.002, True, 2.0, 1.0)
+        >>> one.resolution(0.01), one.resolution(0.1)
+        (0.05, 0.1)
+        """
+        return max(self.bound, self.accepted(tolerance))
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -186,8 +210,9 @@ class MemoryUse:
 
     Attributes:
         estimated_bytes: The peak that `estimate_memory` gives; None if it could not.
-        largest_batch_size: The largest batch that fits by that into the memory that was
-            free; None if nobody knows how much that is.
+        largest_batch_size: The largest batch that fits into the memory that was free, by
+            the line through that peak and the one of a batch 16 times as large; None if
+            nobody knows how much is free.
         measured_bytes: The largest rise of the resident set in a process of its own, over
             what it was before the model was built; None if it was not measured.
     """

@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from tf_amp_kit.comparison.stored import read_as, read_file, written
+from tf_amp_kit.comparison.stored import as_plain, read_as, read_file, written
 from tf_amp_kit.comparison.training.record import words
 from tf_amp_kit.comparison.training.record.parts import (
     WORSE,
@@ -18,7 +18,6 @@ from tf_amp_kit.comparison.training.record.parts import (
     Recommendation,
     TrainingRun,
 )
-from tf_amp_kit.comparison.training.record.plain import as_plain
 from tf_amp_kit.comparison.training.record.tables import tables
 from tf_amp_kit.errors import ReportError, SelectionError
 from tf_amp_kit.tables import some, wrapped

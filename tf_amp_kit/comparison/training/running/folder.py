@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +63,10 @@ class Folder:
     def weights(self, name: str, seed: int, step: int) -> list[NDArray[Any]]:
         """Returns kept weights."""
         return _read_arrays(self._file("weights", name, seed, step))
+
+    def each_weight(self, name: str, seed: int, step: int) -> Iterator[NDArray[Any]]:
+        """Yields kept weights, of which only one is in memory at a time."""
+        return _each_array(self._file("weights", name, seed, step))
 
     def has_weights(self, name: str, seed: int, step: int) -> bool:
         """Tells whether weights are kept."""
@@ -160,10 +164,15 @@ def _write_arrays(file: Path, arrays: Weights) -> None:
 
 
 def _read_arrays(file: Path) -> list[NDArray[Any]]:
+    return list(_each_array(file))
+
+
+def _each_array(file: Path) -> Iterator[NDArray[Any]]:
     try:
         # NumPy leaves a file open that it cannot read.
         with file.open("rb") as opened, np.load(opened) as arrays:
-            return [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
+            for number in range(len(arrays.files)):
+                yield arrays[f"arr_{number}"]
     except (EOFError, OSError, ValueError, zipfile.BadZipFile) as error:
         raise _damaged(file) from error
 

@@ -17,7 +17,12 @@ from tf_amp_kit.comparison.training.candidates import FLOAT32
 from tf_amp_kit.comparison.training.record.parts import Drift, Evaluation, TrainingRun
 from tf_amp_kit.comparison.training.running.interruption import interruption_deferred
 from tf_amp_kit.comparison.training.running.sources import Source, check_same, fingerprint
-from tf_amp_kit.comparison.training.running.states import all_variables, as_arrays, drift_between
+from tf_amp_kit.comparison.training.running.states import (
+    all_variables,
+    as_arrays,
+    drift_between,
+    each_array,
+)
 from tf_amp_kit.data import Batch
 from tf_amp_kit.errors import InputsError
 from tf_amp_kit.inspection.guard import StateGuard
@@ -40,6 +45,8 @@ class Training:
         self._run = run
         self._is_again = is_again
         self._is_reference = run.candidate.is_reference
+        self._source = run.train.opened()
+        self._validation = run.validation and run.validation.opened()
         self.record = TrainingRun(run.candidate.name, run.seed, ())
         self._seen: list[int] = []
         self._started = self._saved = time.monotonic()
@@ -54,7 +61,7 @@ class Training:
         with self._model() as model, interruption_deferred() as interruption:
             self._losses, self._num_nonfinite = list(self.record.losses), 0
             done = len(self._losses)
-            batches = run.train.steps(run.seed)
+            batches = self._source.steps(run.seed)
             for step, batch in zip(range(run.schedule.num_steps), batches, strict=False):
                 self._check(step, batch)
                 if step < done:
@@ -74,7 +81,7 @@ class Training:
     def _model(self) -> Iterator[Any]:
         run = self._run
         folder, seed = run.folder, run.seed
-        first = next(run.train.steps(seed))
+        first = next(self._source.steps(seed))
         is_first = self._is_reference and not folder.has_weights(FLOAT32, seed, 0)
         is_own = is_first or run.candidate.is_control
         weights = None if is_own else folder.weights(FLOAT32, seed, 0)
@@ -168,9 +175,9 @@ class Training:
     def _look(self, model: Any, step: int) -> None:
         """Evaluates, keeps weights and compares them, if it is time to."""
         run = self._run
-        if step in run.schedule.evaluated_at and run.validation is not None:
+        if step in run.schedule.evaluated_at and self._validation is not None:
             with run.user_code():
-                values = evaluated(model, run.validation)
+                values = evaluated(model, self._validation)
             self._check_float32(values["loss"], f"on the validation data after {step} steps")
             done = (*self.record.evaluations, Evaluation(step, values))
             self.record = replace(self.record, evaluations=done)
@@ -182,8 +189,9 @@ class Training:
             self.record = replace(self.record, drift=(*self.record.drift, self._drift(model, step)))
 
     def _drift(self, model: Any, step: int) -> Drift:
-        kept = (self._run.folder.weights(FLOAT32, self._run.seed, one) for one in (step, 0))
-        return drift_between(step, as_arrays(model.weights), *kept)
+        folder, seed = self._run.folder, self._run.seed
+        there, start = (folder.each_weight(FLOAT32, seed, one) for one in (step, 0))
+        return drift_between(step, each_array(model.weights), there, start)
 
     def _note(self) -> None:
         """Brings the record up to date."""

@@ -82,6 +82,10 @@ class Run:
     progress: Progress
 
     def make(self) -> TrainingRun:
+        """Trains, and makes the first steps again if that is asked for."""
+        return self.tried_again(self.trained())
+
+    def trained(self) -> TrainingRun:
         """Trains.
 
         Returns:
@@ -99,13 +103,17 @@ class Run:
             training.stop(INTERRUPTED)
         except RaisedInHalf as raised:
             training.stop(str(raised))
-        record = training.record
-        if not record.failure:
-            # At once: what comes after may be interrupted.
-            self.keep(record)
-            if self.tries_again:
-                record = replace(record, repeats_exactly=self._repeats(record))
-        return record
+        return training.record
+
+    def tried_again(self, record: TrainingRun) -> TrainingRun:
+        """Keeps a finished run, and tells whether its first steps repeat, if that is asked for."""
+        if record.failure:
+            return record
+        # At once: what comes after may be interrupted.
+        self.keep(record)
+        if not self.tries_again:
+            return record
+        return replace(record, repeats_exactly=self._repeats(record))
 
     def keep(self, record: TrainingRun) -> None:
         """Keeps a finished run."""

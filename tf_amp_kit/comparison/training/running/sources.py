@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import keras
@@ -36,6 +36,10 @@ class Source:
     data: Any
     batch_size: int | None
     argument: str = "train_data"
+
+    def opened(self) -> Source:
+        """Returns the same source with its function called, once for all that follows."""
+        return replace(self, data=self.open())
 
     def open(self) -> Any:
         """Returns the data themselves.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,16 +27,25 @@ def all_variables(model: Any) -> list[Any]:
 
 def as_arrays(variables: Any) -> list[NDArray[Any]]:
     """Returns the values of variables, those in half precision as float32."""
-    # NumPy's files do not know bfloat16.
-    values = [tf.convert_to_tensor(one.value) for one in variables]
-    return [
-        (tf.cast(one, tf.float32) if one.dtype.is_floating and one.dtype.size < 4 else one).numpy()
-        for one in values
-    ]
+    return list(each_array(variables))
 
 
-def drift_between(step: int, weights: Any, there: Any, start: Any) -> Drift:
-    """Compares the weights of two runs.
+def each_array(variables: Any) -> Iterator[NDArray[Any]]:
+    """Yields the values of variables, those in half precision as float32."""
+    for variable in variables:
+        value = tf.convert_to_tensor(variable.value)
+        # NumPy's files do not know bfloat16.
+        is_half = value.dtype.is_floating and value.dtype.size < 4
+        yield (tf.cast(value, tf.float32) if is_half else value).numpy()
+
+
+def drift_between(
+    step: int,
+    weights: Iterable[NDArray[Any]],
+    there: Iterable[NDArray[Any]],
+    start: Iterable[NDArray[Any]],
+) -> Drift:
+    """Compares the weights of two runs, one after the other.
 
     Args:
         step: After how many steps.
@@ -49,21 +59,14 @@ def drift_between(step: int, weights: Any, there: Any, start: Any) -> Drift:
     >>> drift_between(5, one, [np.array([3.0, 3.0])], [np.array([3.0, 1.0])]).of_the_way
     0.5
     """
-    nothing = [np.zeros(()) for _ in there]
-    apart, way, norm = (
-        _distance(*pair) for pair in ((weights, there), (there, start), (there, nothing))
-    )
-    return Drift(step, _over(apart, norm), _over(apart, way))
-
-
-def _distance(weights: Any, others: Any) -> float:
-    """Returns the norm of the difference of two lists of arrays."""
-    total = 0.0
+    squares = np.zeros(3)
     with np.errstate(all="ignore"):
-        for one, other in zip(weights, others, strict=True):
+        for one, other, first in zip(weights, there, start, strict=True):
             if one.dtype.kind == "f":
-                total += float(np.sum(np.square(one.astype(np.float64) - other)))
-    return math.sqrt(total)
+                wide = other.astype(np.float64)
+                squares += [np.sum(np.square(each)) for each in (one - wide, wide - first, wide)]
+    apart, way, norm = (math.sqrt(one) for one in squares)
+    return Drift(step, _over(apart, norm), _over(apart, way))
 
 
 def _over(value: float, norm: float) -> float:
