@@ -22,6 +22,7 @@ from tf_amp_kit.tracing.inputs import candidate_specs
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.step_graph import build_by_step, trace_step
+from tf_amp_kit.tracing.step_phases import Observers, StepTensors
 from tf_amp_kit.tracing.step_trace import StepTrace
 
 __all__ = ["Request", "checked_count"]
@@ -91,10 +92,18 @@ class Request:
         size = -(-batch_size // self.num_replicas)
         return [_sized(one, size) for one in self.specs if one is not None]
 
-    def trace(self, batch_size: int) -> StepTrace:
-        """Traces the train step of one replica for a batch size."""
+    def trace(self, batch_size: int, on_update: Callable[[StepTensors], None]) -> StepTrace:
+        """Traces the train step of one replica for a batch size.
+
+        Args:
+            batch_size: Samples over all replicas.
+            on_update: Adds the update of the weights.
+        """
         data = tuple(self.sized_specs(batch_size))
-        return trace_step(self.model, data, loss=self.loss, in_float32=self.in_float32)
+        observers = Observers(on_update=on_update)
+        return trace_step(
+            self.model, data, loss=self.loss, in_float32=self.in_float32, observers=observers
+        )
 
 
 def checked_count(value: Any, argument: str) -> int:

@@ -37,8 +37,9 @@ class Step:
         makes: Sizes in bytes by key of the buffers that it makes.
         may_take_over: Those of `reads` whose memory an output may use.
         workspace_bytes: What it takes only while it runs.
-        updates: The key of the weight that it writes, if any. While others still read the
-            weight's buffer, TensorFlow writes to a new one.
+        lends: The key of a variable by the key that its buffer is read by from now on.
+        updates: The key of the variable that it writes, if any. While somebody still has
+            the variable's buffer to read, TensorFlow writes to a new one.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Step:
     makes: dict[int, int] = field(default_factory=dict)
     may_take_over: tuple[int, ...] = ()
     workspace_bytes: int = 0
+    lends: dict[int, int] = field(default_factory=dict)
     updates: int | None = None
 
 
@@ -72,7 +74,7 @@ class _Run:
         steps: The steps.
         allocator: Where the buffers are laid out.
         jitter: Draws how long steps take.
-        weights: The places of weights by key, which updates may change.
+        variables: The places of variables by key, which updates may change.
     """
 
     def __init__(
@@ -80,13 +82,15 @@ class _Run:
         steps: Sequence[Step],
         allocator: Allocator,
         jitter: random.Random,
-        weights: dict[int, Chunk],
+        variables: dict[int, Chunk],
     ) -> None:
         self._steps = steps
         self._allocator = allocator
         self._jitter = jitter
-        self._weights = weights
-        self._old_weights: dict[int, Chunk] = {}
+        self._variables = variables
+        self._lent: dict[int, Chunk] = {}
+        self._num_borrowers: Counter[Chunk] = Counter()
+        self._outdated: set[Chunk] = set()
         self._reads_left = Counter(key for step in steps for key in set(step.reads))
         self._live: dict[int, int] = {}
         self._chunks: dict[int, Chunk] = {}
@@ -132,18 +136,33 @@ class _Run:
         if step.workspace_bytes:
             self._workspaces[number] = self._allocator.allocate(step.workspace_bytes)
             self._total += step.workspace_bytes
-        if step.updates is not None and self._reads_left[step.updates]:
-            self._move_weight(step.updates)
+        for key, variable in step.lends.items():
+            self._lend(key, variable)
+        if step.updates is not None:
+            self._update(step.updates)
         if self._total > self.peak.size_bytes:
             self.peak = Peak(self._total, number, dict(self._live))
         return (1 + moved) * self._jitter.uniform(0.5, 1.5)
 
-    def _move_weight(self, key: int) -> None:
-        if key in self._weights and key not in self._old_weights:
-            old = self._weights[key]
-            self._old_weights[key] = old
-            self._weights[key] = self._allocator.allocate(old.size)
+    def _lend(self, key: int, variable: int) -> None:
+        if variable in self._variables and self._reads_left[key]:
+            self._lent[key] = self._variables[variable]
+            self._num_borrowers[self._lent[key]] += 1
+
+    def _update(self, variable: int) -> None:
+        old = self._variables.get(variable)
+        if old is not None and self._num_borrowers[old]:
+            self._variables[variable] = self._allocator.allocate(old.size)
+            self._outdated.add(old)
             self._total += old.size
+
+    def _give_back(self, key: int) -> None:
+        chunk = self._lent.pop(key)
+        self._num_borrowers[chunk] -= 1
+        if chunk in self._outdated and not self._num_borrowers[chunk]:
+            self._outdated.remove(chunk)
+            self._total -= chunk.size
+            self._allocator.free(chunk)
 
     def _is_over(self, key: int, size: int) -> bool:
         """Tells whether only the step that starts reads a buffer, of this size, any more."""
@@ -155,10 +174,8 @@ class _Run:
             self._total -= step.workspace_bytes
         for key in set(step.reads):
             self._reads_left[key] -= 1
-            if key in self._old_weights and not self._reads_left[key]:
-                old = self._old_weights.pop(key)
-                self._total -= old.size
-                self._allocator.free(old)
+            if not self._reads_left[key] and key in self._lent:
+                self._give_back(key)
         for key in {*step.reads, *step.makes}:
             if not self._reads_left[key] and key in self._live:
                 self._total -= self._live.pop(key)
@@ -191,7 +208,7 @@ def find_peak(steps: Sequence[Step]) -> Peak:
 def held_bytes(
     steps: Sequence[Step],
     kept: Iterable[int],
-    weights: Mapping[int, int],
+    variables: Mapping[int, int],
     *,
     threads: int,
     batch: Sequence[int] = (),
@@ -201,12 +218,12 @@ def held_bytes(
     Args:
         steps: The steps.
         kept: The sizes in bytes of buffers that are there before, and stay.
-        weights: Sizes by key of what is there before, too, and is read and updated.
+        variables: Sizes by key of what is there before, too, and is read and updated.
         threads: How many steps run at once.
         batch: The sizes of what each run is given: made before it, gone after it.
 
     Returns:
-        Bytes, those of `kept`, `weights` and `batch` included.
+        Bytes, those of `kept`, `variables` and `batch` included.
 
     Example:
 
@@ -214,7 +231,7 @@ def held_bytes(
     True
     """
     allocator, jitter = Allocator(), random.Random(_SEED)
-    places = {key: allocator.allocate(size) for key, size in weights.items()}
+    places = {key: allocator.allocate(size) for key, size in variables.items()}
     for size in kept:
         allocator.allocate(size)
     for _ in range(_NUM_RUNS):
