@@ -14,7 +14,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from tf_amp_kit.comparison.memory.allocator import Allocator, Chunk
 
@@ -24,6 +24,9 @@ __all__ = ["Peak", "Step", "find_peak", "held_bytes"]
 # enough for a process to have held what it ever holds, within a few percent.
 _NUM_RUNS: Final = 6
 _SEED: Final = 0
+
+# TensorFlow hands what took 8000 cycles or more to its threads.
+_SMALL: Final = 2**14
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Step:
         lends: The key of a variable by the key that its buffer is read by from now on.
         updates: The key of the variable that it writes, if any. While somebody still has
             the variable's buffer to read, TensorFlow writes to a new one.
+        hands_over: The key of the buffer that becomes the variable's, if nobody else
+            reads it.
     """
 
     name: str
@@ -50,6 +55,12 @@ class Step:
     workspace_bytes: int = 0
     lends: dict[int, int] = field(default_factory=dict)
     updates: int | None = None
+    hands_over: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is over at once, so that a thread does it itself before all else."""
+        return self.updates is None and sum(self.makes.values()) < _SMALL
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,42 @@ class Peak:
     live: dict[int, int] = field(repr=False)
 
 
+class _Place(NamedTuple):
+    """Where a variable is; a chunk may be larger than what it is for."""
+
+    chunk: Chunk
+    size_bytes: int
+
+
+class _Ready:
+    """The steps that wait for a thread.
+
+    A thread does small ones at once, then what it made ready last, and then what another
+    one made ready first. So an update goes on while its gradient is there, though other
+    gradients could be made.
+
+    Args:
+        threads: How many there are.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._small: deque[int] = deque()
+        self._large: list[deque[int]] = [deque() for _ in range(threads)]
+
+    def add(self, number: int, step: Step, thread: int) -> None:
+        """Takes a step that a thread made ready."""
+        (self._small if step.is_small else self._large[thread]).append(number)
+
+    def next_for(self, thread: int) -> int | None:
+        """Gives what a thread does next, None for nothing."""
+        if self._small:
+            return self._small.popleft()
+        if self._large[thread]:
+            return self._large[thread].pop()
+        fullest = max(self._large, key=len)
+        return fullest.popleft() if fullest else None
+
+
 class _Run:
     """One run through all steps; `peak` tells the most that was alive.
 
@@ -82,13 +129,13 @@ class _Run:
         steps: Sequence[Step],
         allocator: Allocator,
         jitter: random.Random,
-        variables: dict[int, Chunk],
+        variables: dict[int, _Place],
     ) -> None:
         self._steps = steps
         self._allocator = allocator
         self._jitter = jitter
         self._variables = variables
-        self._lent: dict[int, Chunk] = {}
+        self._lent: dict[int, _Place] = {}
         self._num_borrowers: Counter[Chunk] = Counter()
         self._outdated: set[Chunk] = set()
         self._reads_left = Counter(key for step in steps for key in set(step.reads))
@@ -105,25 +152,34 @@ class _Run:
         for number, step in enumerate(self._steps):
             for before in set(step.waits_for):
                 after.setdefault(before, []).append(number)
-        ready = deque(number for number, count in enumerate(missing) if not count)
-        running: list[tuple[float, int]] = []
+        ready = _Ready(threads)
+        for number, count in enumerate(missing):
+            if not count:
+                ready.add(number, self._steps[number], 0)
+        idle = list(range(threads))
+        running: list[tuple[float, int, int]] = []
         now = 0.0
-        while ready or running:
-            while ready and len(running) < threads:
-                number = ready.popleft()
-                heapq.heappush(running, (now + self._start(number), number))
-            now, number = heapq.heappop(running)
+        while True:
+            for thread in sorted(idle):
+                number = ready.next_for(thread)
+                if number is not None:
+                    idle.remove(thread)
+                    heapq.heappush(running, (now + self._start(number), number, thread))
+            if not running:
+                return
+            now, number, thread = heapq.heappop(running)
+            idle.append(thread)
             self._finish(self._steps[number], number)
             for follower in after.get(number, ()):
                 missing[follower] -= 1
                 if not missing[follower]:
-                    ready.append(follower)
+                    ready.add(follower, self._steps[follower], thread)
 
     def _start(self, number: int) -> float:
         """Makes a step's buffers, and returns how long it takes."""
         step = self._steps[number]
         # As long as memory traffic takes, and what else the machine does.
-        moved = sum(step.makes.values()) + sum(self._live.get(key, 0) for key in step.reads)
+        moved = sum(step.makes.values()) + sum(map(self._size_of, step.reads))
         for key, size in step.makes.items():
             old = next((one for one in step.may_take_over if self._is_over(one, size)), None)
             if old is None:
@@ -139,29 +195,42 @@ class _Run:
         for key, variable in step.lends.items():
             self._lend(key, variable)
         if step.updates is not None:
-            self._update(step.updates)
+            self._update(step.updates, step.hands_over)
         if self._total > self.peak.size_bytes:
             self.peak = Peak(self._total, number, dict(self._live))
         return (1 + moved) * self._jitter.uniform(0.5, 1.5)
 
+    def _size_of(self, key: int) -> int:
+        return self._lent[key].size_bytes if key in self._lent else self._live.get(key, 0)
+
     def _lend(self, key: int, variable: int) -> None:
         if variable in self._variables and self._reads_left[key]:
             self._lent[key] = self._variables[variable]
-            self._num_borrowers[self._lent[key]] += 1
+            self._num_borrowers[self._lent[key].chunk] += 1
 
-    def _update(self, variable: int) -> None:
+    def _update(self, variable: int, given: int | None) -> None:
         old = self._variables.get(variable)
-        if old is not None and self._num_borrowers[old]:
-            self._variables[variable] = self._allocator.allocate(old.size)
-            self._outdated.add(old)
-            self._total += old.size
+        if old is None:
+            return
+        if given is not None and self._is_over(given, old.size_bytes):
+            self._variables[variable] = old._replace(chunk=self._chunks.pop(given))
+            self._total -= self._live.pop(given)
+        elif self._num_borrowers[old.chunk]:
+            self._variables[variable] = old._replace(chunk=self._allocator.allocate(old.size_bytes))
+        else:
+            return
+        if self._num_borrowers[old.chunk]:
+            self._outdated.add(old.chunk)
+            self._total += old.size_bytes
+        else:
+            self._allocator.free(old.chunk)
 
     def _give_back(self, key: int) -> None:
-        chunk = self._lent.pop(key)
+        chunk, size = self._lent.pop(key)
         self._num_borrowers[chunk] -= 1
         if chunk in self._outdated and not self._num_borrowers[chunk]:
             self._outdated.remove(chunk)
-            self._total -= chunk.size
+            self._total -= size
             self._allocator.free(chunk)
 
     def _is_over(self, key: int, size: int) -> bool:
@@ -231,7 +300,7 @@ def held_bytes(
     True
     """
     allocator, jitter = Allocator(), random.Random(_SEED)
-    places = {key: allocator.allocate(size) for key, size in variables.items()}
+    places = {key: _Place(allocator.allocate(size), size) for key, size in variables.items()}
     for size in kept:
         allocator.allocate(size)
     for _ in range(_NUM_RUNS):

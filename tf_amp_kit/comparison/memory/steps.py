@@ -130,7 +130,8 @@ class StepReader:
             return Step(op.type, waits, lends={op.outputs[0]: self._root(inputs[0])})
         if op.type in WRITING_TYPES:
             variable, *values = (self._root(key) for key in inputs)
-            return Step(op.type, waits, tuple(values), updates=variable)
+            whole = values[0] if op.type == "AssignVariableOp" else None
+            return Step(op.type, waits, tuple(values), updates=variable, hands_over=whole)
         given = self._given_on(op, inputs)
         self._roots |= {made: self._root(key) for made, key in given}
         if op.type in AT_HAND_TYPES or op.index in self._inside:
