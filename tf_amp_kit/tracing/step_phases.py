@@ -127,6 +127,7 @@ class Step:
         self._with_metrics = with_metrics
         self._in_float32 = in_float32
         self._loss: Any = None
+        self._is_in_loss = False
         self._gradients: list[tuple[Any, Any]] = []
         self._metrics: Any = None
 
@@ -139,7 +140,13 @@ class Step:
             graph = _keras.trace_to_graph(self._run, args, kwargs, is_to_run=True)
         except TRANSLATED as error:
             is_wide = self._in_float32
-            meaning = meaning_of(error, self._model, has_targets=y is not None, is_wide=is_wide)
+            meaning = meaning_of(
+                error,
+                self._model,
+                has_targets=y is not None,
+                is_wide=is_wide,
+                is_of_loss=self._is_in_loss,
+            )
             if meaning is None:
                 raise
             raise meaning from error
@@ -169,7 +176,9 @@ class Step:
         with tf.GradientTape() as tape:
             self._outputs = self._model(x, **self._training)
             args = (x, y, self._outputs, sample_weight, loss_scale)
+            self._is_in_loss = True
             self._loss = run(Loss(), self._compute_loss, args, {})
+            self._is_in_loss = False
         if self._until == GRADIENTS:
             variables = self._model.trainable_variables
             gradients = run(Gradients(), self._compute_gradients, (tape, variables), {})

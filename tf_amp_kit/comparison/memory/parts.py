@@ -77,6 +77,7 @@ def kept_bytes(weights: Sequence[WeightSpec], optimizer: Any) -> KeptBytes:
 
 def estimate_for(request: Request, batch_size: int) -> MemoryEstimate:
     """Traces a train step and estimates what it takes."""
+    request.check_size(batch_size)
     weights = weight_specs(request.model)
     update = Update(request.model, request.optimizer, weights)
     step = request.trace(batch_size, update)
@@ -199,6 +200,7 @@ def _num_threads() -> int:
 
 
 def _notes(request: Request, reader: StepReader, update: Update) -> Iterator[str]:
+    yield from request.notes
     if request.in_float32 is False and is_half(request.precision) and _masters(request):
         yield (
             f"mixed precision saves activations, not weights: the float32 master weights, their "
@@ -212,8 +214,8 @@ def _notes(request: Request, reader: StepReader, update: Update) -> Iterator[str
         )
     if update.error is not None:
         yield (
-            "what the optimizer's code takes is a guess, two buffers of each weight's size, because "
-            f"it cannot be traced: {update.error}"
+            "the optimizer's code cannot be traced, and what it takes is a guess, two buffers of "
+            f"each weight's size: {update.error}"
         )
     if reader.num_unknown:
         yield (f"{reader.num_unknown} tensors have sizes that only a run tells, and count nothing.")

@@ -3,20 +3,21 @@
 A buffer lives from the start of the step that makes it to the end of the last one that
 reads it. A step may take over the buffer of something that it reads, as TensorFlow's
 elementwise kernels do, if nobody else reads it any more and the sizes are equal. A step
-starts as soon as all that it waits for is there and a thread is idle, the one that waits
-longest first, which is what TensorFlow's executor does. Knows nothing of graphs.
+starts as soon as all that it waits for is there and a thread is idle; which one goes first
+is what TensorFlow's executor does. Knows nothing of graphs.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tf_amp_kit.comparison.memory.allocator import Allocator, Chunk
+from tf_amp_kit.comparison.memory.threads import Ready
 
 __all__ = ["Peak", "Step", "find_peak", "held_bytes"]
 
@@ -85,35 +86,6 @@ class _Place(NamedTuple):
     size_bytes: int
 
 
-class _Ready:
-    """The steps that wait for a thread.
-
-    A thread does small ones at once, then what it made ready last, and then what another
-    one made ready first. So an update goes on while its gradient is there, though other
-    gradients could be made.
-
-    Args:
-        threads: How many there are.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self._small: deque[int] = deque()
-        self._large: list[deque[int]] = [deque() for _ in range(threads)]
-
-    def add(self, number: int, step: Step, thread: int) -> None:
-        """Takes a step that a thread made ready."""
-        (self._small if step.is_small else self._large[thread]).append(number)
-
-    def next_for(self, thread: int) -> int | None:
-        """Gives what a thread does next, None for nothing."""
-        if self._small:
-            return self._small.popleft()
-        if self._large[thread]:
-            return self._large[thread].pop()
-        fullest = max(self._large, key=len)
-        return fullest.popleft() if fullest else None
-
-
 class _Run:
     """One run through all steps; `peak` tells the most that was alive.
 
@@ -152,19 +124,19 @@ class _Run:
         for number, step in enumerate(self._steps):
             for before in set(step.waits_for):
                 after.setdefault(before, []).append(number)
-        ready = _Ready(threads)
+        ready = Ready(threads)
         for number, count in enumerate(missing):
             if not count:
-                ready.add(number, self._steps[number], 0)
+                ready.add(number, 0, is_small=self._steps[number].is_small)
         idle = list(range(threads))
         running: list[tuple[float, int, int]] = []
         now = 0.0
         while True:
             for thread in sorted(idle):
-                number = ready.next_for(thread)
-                if number is not None:
+                taken = ready.next_for(thread)
+                if taken is not None:
                     idle.remove(thread)
-                    heapq.heappush(running, (now + self._start(number), number, thread))
+                    heapq.heappush(running, (now + self._start(taken), taken, thread))
             if not running:
                 return
             now, number, thread = heapq.heappop(running)
@@ -173,7 +145,7 @@ class _Run:
             for follower in after.get(number, ()):
                 missing[follower] -= 1
                 if not missing[follower]:
-                    ready.add(follower, self._steps[follower], thread)
+                    ready.add(follower, thread, is_small=self._steps[follower].is_small)
 
     def _start(self, number: int) -> float:
         """Makes a step's buffers, and returns how long it takes."""
