@@ -555,7 +555,7 @@ class Counts(keras.layers.Layer):
         return x
 
     def count(self) -> None:
-        self.large.assign_add(1.0)
+        self.large.value.assign_add(1.0)
 
 
 def test_what_writes_a_variable_is_live_in_a_branch_and_by_rows() -> None:
