@@ -1,4 +1,4 @@
-"""Estimated next to measured memory of a train step, on three nets.
+"""Estimated next to measured memory of a train step, on some nets.
 
     python -m tests.benchmarks.bench_memory [--nets NAME ...]
 
@@ -16,6 +16,10 @@ R, the tensors that a step makes of them are not. Steps on
 few samples leave something in the pools of the allocator, which the large steps use again:
 so much the measured number is too small. The allocator is glibc's as a user has it, with
 what it does not give back.
+
+Where the update of the weights takes most, steps on few samples take as much as others. So
+of these nets the step is only traced before R is taken, and what TensorFlow needs to make a
+graph ready to run is in the measured number, which is some 10 MB too large.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import tf_amp_kit as amp
 from tf_amp_kit.hardware.memory import resident_bytes
@@ -81,11 +86,42 @@ NETS: dict[str, tuple[Callable[[], keras.Model], tuple[int, int]]] = {
 }
 
 
+def squares() -> keras.Model:
+    layers = [keras.layers.Dense(1536, "relu", use_bias=False) for _ in range(6)]
+    head = keras.layers.Dense(10, activation="softmax", dtype="float32")
+    return keras.Sequential([keras.Input((1536,)), *layers, head])
+
+
+def embedding() -> keras.Model:
+    layers = [keras.layers.Embedding(50_000, 64), keras.layers.GlobalAveragePooling1D()]
+    head = keras.layers.Dense(10, activation="softmax", dtype="float32")
+    return keras.Sequential([keras.Input((64,), dtype="int32"), *layers, head])
+
+
+#: Nets whose peak is the update: builder, optimizer and policy, for a batch of 32.
+UPDATES: dict[str, tuple[Callable[[], keras.Model], str, str]] = {
+    "sgd": (squares, "sgd", "float32"),
+    "adam": (squares, "adam", "float32"),
+    "muon": (squares, "muon", "float32"),
+    "scaled": (squares, "adam", "mixed_float16"),
+    "embedding": (embedding, "adam", "float32"),
+}
+UPDATE_BATCH = 32
+
+
 def build(net: str, policy: str) -> keras.Model:
     keras.config.set_dtype_policy(policy)
-    model = NETS[net][0]()
-    model.compile("adam", "sparse_categorical_crossentropy")
+    make, optimizer = UPDATES[net][:2] if net in UPDATES else (NETS[net][0], "adam")
+    model = make()
+    model.compile(optimizer, "sparse_categorical_crossentropy")
     return model
+
+
+def cases(net: str) -> list[tuple[str, int]]:
+    """Lists the policies and batch sizes that a net is looked at with."""
+    if net in UPDATES:
+        return [(UPDATES[net][2], UPDATE_BATCH)]
+    return [(policy, size) for size in NETS[net][1] for policy in POLICIES]
 
 
 def batch_for(model: keras.Model, size: int) -> tuple[Any, Any]:
@@ -100,16 +136,28 @@ def measure(net: str, policy: str, size: int) -> int:
     tiny.train_on_batch(np.ones((256, 4)), np.ones((256, 4)))
     model = build(net, policy)
     x, y = batch_for(model, size)
-    for few in (1, 2, 3):
-        model.train_on_batch(x[:few], y[:few])
+    step = model.train_on_batch
+    if net in UPDATES:
+        step = traced_step(model, x, y)
+    else:
+        for few in (1, 2, 3):
+            step(x[:few], y[:few])
     known = sum(one.numpy().nbytes for one in [*model.variables, *model.optimizer.variables])
     before = resident_bytes()
     Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark back
     for _ in range(NUM_STEPS):
-        model.train_on_batch(x, y)
+        step(x, y)
     lines = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
     return peak - before + known
+
+
+def traced_step(model: keras.Model, x: Any, y: Any) -> Callable[[Any, Any], Any]:
+    """Makes the variables and the graph of a step, which does not run yet."""
+    model.optimizer.build(model.trainable_variables)
+    specs = [tf.TensorSpec(one.shape, one.dtype) for one in (x, y)]
+    step = tf.function(lambda x, y: model.train_step((x, y))).get_concrete_function(*specs)
+    return lambda x, y: step(tf.constant(x), tf.constant(y))
 
 
 def estimate(net: str, policy: str, size: int) -> int:
@@ -128,7 +176,7 @@ def in_new_process(kind: str, net: str, policy: str, size: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Estimated next to measured memory.")
-    parser.add_argument("--nets", nargs="+", choices=NETS, default=list(NETS))
+    parser.add_argument("--nets", nargs="+", choices=[*NETS, *UPDATES], default=[*NETS, *UPDATES])
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -138,16 +186,15 @@ def main() -> None:
     print("net          policy          batch  estimated MiB  measured MiB  ratio")
     ratios = []
     for net in options.nets:
-        for size in NETS[net][1]:
-            for policy in POLICIES:
-                estimated = in_new_process("estimate", net, policy, size)
-                measured = in_new_process("measure", net, policy, size)
-                ratios.append(estimated / measured)
-                print(
-                    f"{net:12} {policy:14} {size:6} {estimated / MEBIBYTE:14.0f} "
-                    f"{measured / MEBIBYTE:13.0f} {ratios[-1]:6.2f}",
-                    flush=True,
-                )
+        for policy, size in cases(net):
+            estimated = in_new_process("estimate", net, policy, size)
+            measured = in_new_process("measure", net, policy, size)
+            ratios.append(estimated / measured)
+            print(
+                f"{net:12} {policy:14} {size:6} {estimated / MEBIBYTE:14.0f} "
+                f"{measured / MEBIBYTE:13.0f} {ratios[-1]:6.2f}",
+                flush=True,
+            )
     print(f"worst: {max(ratios, key=lambda ratio: abs(ratio - 1)):.2f} (goal: 0.85 to 1.15)")
 
 

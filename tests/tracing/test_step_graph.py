@@ -540,3 +540,55 @@ def test_in_float32_the_same_code_is_fine() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     step = trace_step(mlp(Clashing()), (X, Y), loss="mse", in_float32=True)
     assert step.trace.conflicts == ()
+
+
+class Counts(keras.layers.Layer):
+    """Counts rows, and large batches in a branch that gives nothing back."""
+
+    def build(self, shape: Any) -> None:
+        self.rows = self.add_weight(shape=(4, 1), trainable=False, initializer="zeros")
+        self.large = self.add_weight(shape=(), trainable=False, initializer="zeros")
+
+    def call(self, x: Any) -> Any:
+        self.rows.value.scatter_add(tf.IndexedSlices(tf.ones((1, 1)), tf.constant([0])))
+        tf.cond(tf.reduce_sum(x) > 0, self.count, lambda: None)
+        return x
+
+    def count(self) -> None:
+        self.large.value.assign_add(1.0)
+
+
+def test_what_writes_a_variable_is_live_in_a_branch_and_by_rows() -> None:
+    step = trace_step(mlp(Counts()), (X, Y), loss="mse")
+    types = [op.type for op in step.trace.live]
+    assert {"If", "AssignAddVariableOp", "ResourceScatterAdd"} <= set(types)
+    branch = next(op for op in step.trace.live if op.type == "If")
+    inside = [step.trace.operations[n].type for n in branch.body_spans[0]]
+    assert "AssignAddVariableOp" in inside
+
+
+def test_an_update_is_a_phase_of_its_own() -> None:
+    model = mlp()
+    seen = []
+
+    def update(step: Any) -> None:
+        for variable, gradient in step.gradients:
+            seen.append(variable.path)
+            variable.value.assign_sub(gradient)
+
+    step = trace_step(model, (X, Y), loss="mse", observers=Observers(on_update=update))
+    phases = {step.phase(op) for op in step.trace.live if op.type == "AssignSubVariableOp"}
+    assert phases == {"@update"}
+    assert len(seen) == 2
+
+
+def test_targets_that_the_loss_refuses_are_an_error_of_inputs() -> None:
+    with pytest.raises(InputsError, match="Expected targets, and sample weights if any, that fit"):
+        trace_step(mlp(), (X, np.ones((4, 5), "float32")), loss="mse")
+
+
+def test_a_model_compiled_without_loss_has_none() -> None:
+    model = mlp()
+    model.compile("sgd")
+    with pytest.raises(ModelError, match="it was compiled without one, and adds none itself"):
+        trace_step(model, (X, Y))

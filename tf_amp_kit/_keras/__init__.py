@@ -14,6 +14,7 @@ from tf_amp_kit._keras.autocast import (
 )
 from tf_amp_kit._keras.captures import (
     WrittenVariable,
+    captured_by_outside,
     captured_from,
     captured_inside,
     handles_of,
@@ -89,6 +90,7 @@ __all__ = [
     "autocast_scope",
     "autograph_error",
     "can_repeat_compile",
+    "captured_by_outside",
     "captured_from",
     "captured_inside",
     "cast_statistics",

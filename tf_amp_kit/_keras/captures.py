@@ -75,6 +75,14 @@ def captured_inside(graph: Any, variable: Any) -> Any:
     )
 
 
+def captured_by_outside(graph: Any) -> dict[int, Any]:
+    """Returns the placeholders of a graph by the `id` of what they stand for outside.
+
+    Uses `FuncGraph.captures`, of a class that has no public name.
+    """
+    return {id(outside): inside for outside, inside in graph.captures}
+
+
 def handles_of(variable: Any) -> list[Any]:
     """Returns the handles of a `tf.Variable`: of a distributed one those of all replicas.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tf_amp_kit.formats import is_half
+from tf_amp_kit.tracing.bodies import WRITING_TYPES
 from tf_amp_kit.tracing.records import (
     AddedLoss,
     Conflict,
@@ -74,9 +75,10 @@ class ModelTrace:
         if self.is_eager:
             return self.operations
         pending = [*self.outputs.values(), *(loss.tensor for loss in self.losses)]
-        pending += [key for op in self.operations if "Assign" in op.type for key in op.inputs]
+        writers = [op for op in self.operations if self.writes(op)]
+        pending += [key for op in writers for key in op.inputs]
         seen: set[int] = set()
-        alive = {op.index for op in self.operations if "Assign" in op.type}
+        alive = {op.index for op in writers}
         while pending:
             key = pending.pop()
             op = self.producers.get(key)
@@ -88,6 +90,11 @@ class ModelTrace:
             pending.extend(op.inputs)
             pending.extend(inner for body in op.bodies for inner in body)
         return tuple(op for op in self.operations if op.index in alive)
+
+    def writes(self, op: Operation) -> bool:
+        """Tells whether an operation writes a variable, itself or in a body."""
+        inner = (self.operations[index] for span in op.body_spans for index in span)
+        return op.type in WRITING_TYPES or any(one.type in WRITING_TYPES for one in inner)
 
     @cached_property
     def consumers(self) -> dict[int, list[Operation]]:

@@ -54,7 +54,7 @@ class GraphReader:
             inputs = tuple(self._number_of(tensor) for tensor in raw.inputs)
             if raw.type == "Placeholder" and raw.outputs[0].name in sources:
                 inputs = (sources[raw.outputs[0].name],)
-            bodies = self._read_bodies(graph, raw, call, inputs)
+            bodies, spans = self._read_bodies(graph, raw, call, inputs)
             self.operations.append(
                 Operation(
                     index=len(self.operations),
@@ -64,6 +64,7 @@ class GraphReader:
                     outputs=tuple(self._number_of(tensor) for tensor in raw.outputs),
                     raw=GraphRaw(raw),
                     bodies=bodies,
+                    body_spans=spans,
                 )
             )
 
@@ -77,19 +78,22 @@ class GraphReader:
 
     def _read_bodies(
         self, graph: Any, raw: Any, call: int, inputs: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], ...]:
+    ) -> tuple[tuple[tuple[int, ...], ...], tuple[range, ...]]:
         if raw.type not in CALLING_TYPES:
-            return ()
-        bodies = []
+            return (), ()
+        bodies: list[tuple[int, ...]] = []
+        spans: list[range] = []
         for name in body_names(raw):
             body = _keras.function_graph(graph, name)
             if body is None or id(body) in self._graphs_read:
                 continue
             given = inputs[NUM_OWN_INPUTS[raw.type] :]
             sources = {tensor.name: key for tensor, key in zip(body.inputs, given, strict=False)}
+            start = len(self.operations)
             self._read(body, call, sources)
+            spans.append(range(start, len(self.operations)))
             bodies.append(tuple(self._number_of(tensor) for tensor in body.outputs))
-        return tuple(bodies)
+        return tuple(bodies), tuple(spans)
 
     def _number_of(self, tensor: Any) -> int:
         key = (id(tensor.graph), tensor.name)

@@ -69,6 +69,8 @@ class Operation:
         outputs: Numbers of the tensors that it makes.
         bodies: For loops, branches and function calls: what each output may
             come from inside, as tensor numbers.
+        body_spans: The indices of the operations of each body, with those of bodies
+            inside of it.
         raw: Where its traceback and attributes are read from.
     """
 
@@ -79,6 +81,7 @@ class Operation:
     outputs: tuple[int, ...]
     raw: Raw = field(repr=False, compare=False)
     bodies: tuple[tuple[int, ...], ...] = ()
+    body_spans: tuple[range, ...] = ()
 
     @property
     def is_passing(self) -> bool:

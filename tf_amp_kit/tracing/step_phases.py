@@ -54,12 +54,14 @@ class Observers:
         on_outputs: Takes a call that returned, and gives what it hands on instead.
         on_gradients: Takes the gradients by variable, and gives what stands for them.
         on_end: Takes what the step ends in, to add more to the graph.
+        on_update: Takes what the step ends in, to add the update of the weights.
     """
 
     on_inputs: Callable[[OpenCall], tuple[Any, Any]] | None = None
     on_outputs: Callable[[OpenCall], Any] | None = None
     on_gradients: Callable[[list[tuple[Any, Any]]], list[tuple[Any, Any]]] | None = None
     on_end: Callable[[StepTensors], None] | None = None
+    on_update: Callable[[StepTensors], None] | None = None
 
 
 class Phase:
@@ -78,6 +80,10 @@ class Gradients(Phase):
 
 class Metrics(Phase):
     """The update of the compiled metrics."""
+
+
+class Update(Phase):
+    """What an optimizer does with the gradients."""
 
 
 def is_plain_function(loss: Any) -> bool:
@@ -121,6 +127,7 @@ class Step:
         self._with_metrics = with_metrics
         self._in_float32 = in_float32
         self._loss: Any = None
+        self._is_in_loss = False
         self._gradients: list[tuple[Any, Any]] = []
         self._metrics: Any = None
 
@@ -133,7 +140,13 @@ class Step:
             graph = _keras.trace_to_graph(self._run, args, kwargs, is_to_run=True)
         except TRANSLATED as error:
             is_wide = self._in_float32
-            meaning = meaning_of(error, self._model, has_targets=y is not None, is_wide=is_wide)
+            meaning = meaning_of(
+                error,
+                self._model,
+                has_targets=y is not None,
+                is_wide=is_wide,
+                is_of_loss=self._is_in_loss,
+            )
             if meaning is None:
                 raise
             raise meaning from error
@@ -147,8 +160,12 @@ class Step:
             self._run_phases(x, y, sample_weight, loss_scale)
         if self._observers.on_gradients:
             self._gradients = self._observers.on_gradients(self._gradients)
+        end = StepTensors(self._outputs, self._loss, self._gradients)
         if self._observers.on_end:
-            self._observers.on_end(StepTensors(self._outputs, self._loss, self._gradients))
+            self._observers.on_end(end)
+        if self._observers.on_update:
+            update = self._observers.on_update
+            self._recorder.run(Update(), lambda _, *ends: update(*ends), (end,), {})
         return [] if self._loss is None else self._loss
 
     def _run_phases(self, x: Any, y: Any, sample_weight: Any, loss_scale: Any) -> None:
@@ -159,7 +176,9 @@ class Step:
         with tf.GradientTape() as tape:
             self._outputs = self._model(x, **self._training)
             args = (x, y, self._outputs, sample_weight, loss_scale)
+            self._is_in_loss = True
             self._loss = run(Loss(), self._compute_loss, args, {})
+            self._is_in_loss = False
         if self._until == GRADIENTS:
             variables = self._model.trainable_variables
             gradients = run(Gradients(), self._compute_gradients, (tape, variables), {})

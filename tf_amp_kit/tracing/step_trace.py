@@ -20,16 +20,17 @@ from tf_amp_kit.tracing.reading import GraphReader
 from tf_amp_kit.tracing.records import Operation
 from tf_amp_kit.tracing.saved import SavedTensor, saved_tensors
 
-__all__ = ["GRADIENTS_PATH", "LOSS_PATH", "METRICS_PATH", "StepTrace"]
+__all__ = ["GRADIENTS_PATH", "LOSS_PATH", "METRICS_PATH", "UPDATE_PATH", "StepTrace"]
 
 LOSS_PATH: Final = "@loss"
 GRADIENTS_PATH: Final = "@gradients"
 METRICS_PATH: Final = "@metrics"
+UPDATE_PATH: Final = "@update"
 
 
 @dataclass(frozen=True)
 class StepTrace:
-    """The graph of one train step, without the optimizer's update.
+    """The graph of one train step, without the optimizer's update unless one was added.
 
     Attributes:
         trace: The records of the step. The loss, the gradients and the metrics
@@ -73,10 +74,11 @@ class StepTrace:
         return self.phase(op) == GRADIENTS_PATH
 
     def phase(self, op: Operation) -> str:
-        """Returns `"@loss"`, `"@gradients"`, `"@metrics"`, or nothing for the model."""
+        """Returns `"@loss"`, `"@gradients"`, `"@metrics"`, `"@update"`; "" for the model."""
         call = self.trace.call_of(op)
         outermost = "" if call is None else [*self.trace.enclosing(call)][-1].path
-        return outermost if outermost in (LOSS_PATH, GRADIENTS_PATH, METRICS_PATH) else ""
+        own = (LOSS_PATH, GRADIENTS_PATH, METRICS_PATH, UPDATE_PATH)
+        return outermost if outermost in own else ""
 
     def originals(self, op: Operation) -> Iterator[Operation]:
         """Yields what an operation is part of the gradient of.

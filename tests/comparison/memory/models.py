@@ -50,6 +50,13 @@ class Subclassed(keras.Model):
         return self.dense(x)
 
 
+class OwnStep(Subclassed):
+    """A model that trains in its own way."""
+
+    def train_step(self, data):
+        return {}
+
+
 def two_inputs() -> keras.Model:
     a, b = keras.Input((4,), name="a"), keras.Input((3,), name="b")
     joined = keras.layers.Concatenate()([a, b])
@@ -64,6 +71,22 @@ def recurrent(steps: int) -> keras.Model:
     layers = [keras.layers.LSTM(16, name="lstm"), keras.layers.Dense(1)]
     model = keras.Sequential([keras.Input((steps, 8)), *layers])
     model.compile("sgd", "mse")
+    return model
+
+
+def fixed() -> keras.Model:
+    """Makes a model that takes eight samples, no more and no less."""
+    layers = [keras.layers.LSTM(3, stateful=True), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input(batch_shape=(8, 5, 4)), *layers], name="fixed")
+    model.compile("adam", "mse")
+    return model
+
+
+def deep(width: int = 256, optimizer: object = "sgd", num_layers: int = 8) -> keras.Model:
+    """Makes a model of square kernels, whose activations are small beside them."""
+    layers = [keras.layers.Dense(width, use_bias=False) for _ in range(num_layers)]
+    model = keras.Sequential([keras.Input((width,)), *layers], name="deep")
+    model.compile(optimizer, "mse")
     return model
 
 

@@ -12,8 +12,11 @@ import tf_amp_kit as amp
 from tests.comparison.memory.models import (
     ROWS,
     Block,
+    OwnStep,
     Subclassed,
     chain,
+    deep,
+    fixed,
     gelus,
     recurrent,
     two_inputs,
@@ -124,9 +127,7 @@ def test_one_sample_of_a_large_layer_peaks_at_the_update() -> None:
 
 
 def test_loss_scaling_has_all_gradients_there_before_the_update() -> None:
-    layers = [keras.layers.Dense(256, use_bias=False) for _ in range(8)]
-    model = keras.Sequential([keras.Input((256,)), *layers])
-    model.compile("sgd", "mse")
+    model = deep()
     scaled = estimate(
         model, 1, optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
     )
@@ -222,6 +223,80 @@ def test_the_record_is_json() -> None:
 def test_verbose_prints_the_estimate(capsys) -> None:
     found = amp.estimate_memory(chain(), 8)
     assert capsys.readouterr().out == f"{found}\n"
+
+
+def test_float64_is_called_float64_whatever_is_asked_for() -> None:
+    model = chain("float64")
+    names = [estimate(model, precision=one).precision for one in (None, "fp32", "bf16")]
+    assert names == ["float64"] * 3
+
+
+def test_an_open_shape_is_named_with_what_is_assumed() -> None:
+    model = keras.Sequential(
+        [keras.Input((None, None, 3)), keras.layers.Conv2D(2, 3), keras.layers.Flatten()]
+    )
+    pooled = keras.Sequential([keras.Input((None, None, 3)), *model.layers[:1]])
+    pooled.add(keras.layers.GlobalAveragePooling2D())
+    pooled.compile("sgd", "mse")
+    found = estimate(pooled)
+    height = found.inputs_bytes  # inputs of 3 channels and targets of 2 numbers, 8 samples
+    side = round((((height / 8 / 4) - 2) / 3) ** 0.5)
+    assert f"(None, {side}, {side}, 3) is assumed: pass `data=`" in found.notes[0]
+    assert not estimate(pooled, data=(np.ones((8, 9, 9, 3)), np.ones((8, 2)))).notes
+
+
+def test_a_fixed_batch_takes_no_other() -> None:
+    assert estimate(fixed(), 8).batch_size == 8
+    message = "fixed to 8 samples on each replica. Expected batch_size=8. Received: batch_size=16."
+    with pytest.raises(InputsError, match=re.escape(message)):
+        estimate(fixed(), 16)
+
+
+def test_a_model_compiled_without_loss_is_refused() -> None:
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)], name="net")
+    model.compile("sgd")
+    with pytest.raises(ModelError, match=re.escape("Expected a loss in `compile()`, or `loss=`.")):
+        estimate(model)
+
+
+def test_a_train_step_of_its_own_needs_a_loss_to_be_named() -> None:
+    model = OwnStep()
+    model.compile("sgd")
+    with pytest.raises(ModelError, match=re.escape("or `loss=`. Received: OwnStep")):
+        estimate(model, data=ROWS)
+    assert estimate(model, data=ROWS, loss="mse").weights_bytes == (7 * 3 + 3) * 4
+
+
+@pytest.mark.parametrize("loss", ["msee", 3])
+def test_an_unknown_loss_is_refused(loss) -> None:
+    with pytest.raises(InputsError, match=re.escape(f"Received: loss={loss!r}.")):
+        estimate(chain(), loss=loss)
+
+
+def test_an_unknown_optimizer_is_refused() -> None:
+    with pytest.raises(OptimizerError, match="Received: optimizer='adma'"):
+        estimate(chain(), optimizer="adma")
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape"), [("mse", (8, 7)), ("sparse_categorical_crossentropy", (8, 5))]
+)
+def test_targets_that_do_not_fit_are_refused(loss, shape) -> None:
+    data = np.ones((8, 10)), np.ones(shape)
+    with pytest.raises(InputsError, match="Expected targets, and sample weights if any, that fit"):
+        estimate(chain(), loss=loss, data=data)
+
+
+@pytest.mark.parametrize("rows", [-1, 1.5, "3"])
+def test_a_table_of_fewer_than_no_rows_is_refused(rows) -> None:
+    with pytest.raises(InputsError, match=re.escape(f"Received: max_rows={rows!r}.")):
+        estimate(chain()).table(rows)
+
+
+@pytest.mark.parametrize("size", [2**31, 10**30])
+def test_more_samples_than_kernels_count_are_refused(size) -> None:
+    with pytest.raises(InputsError, match=re.escape(f"to 2147483647. Received: batch_size={size}")):
+        estimate(chain(), size)
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True, "8"])

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 import tf_amp_kit as amp
-from tests.comparison.memory.models import chain
+from tests.comparison.memory.models import chain, fixed
 from tf_amp_kit.comparison.memory import estimate as module
 from tf_amp_kit.errors import InputsError
 
@@ -52,6 +53,22 @@ def test_a_machine_that_does_not_tell_is_an_error(monkeypatch) -> None:
     monkeypatch.setattr(module, "free_memory_bytes", lambda: None)
     with pytest.raises(InputsError, match=re.escape("Expected `memory_bytes=`")):
         amp.largest_batch_size(chain())
+
+
+@pytest.mark.parametrize("memory", [np.int64(10**5), np.float32(10**5), np.float64(1e5)])
+def test_numbers_of_numpy_are_amounts_of_memory(memory) -> None:
+    assert amp.largest_batch_size(chain(), memory) == amp.largest_batch_size(chain(), 10**5)
+
+
+@pytest.mark.parametrize("memory", [1e18, 10**400])
+def test_no_batch_is_larger_than_what_kernels_count(memory) -> None:
+    assert amp.largest_batch_size(chain(), memory) == 2**31 - 1
+
+
+def test_a_fixed_batch_fits_or_it_does_not() -> None:
+    needed = amp.estimate_memory(fixed(), 8, verbose=0).peak_bytes
+    sizes = [amp.largest_batch_size(fixed(), one) for one in (10**9, needed, needed - 1)]
+    assert sizes == [8, 8, 0]
 
 
 @pytest.mark.parametrize("memory", [-1, float("nan"), float("inf"), "1e9", True])

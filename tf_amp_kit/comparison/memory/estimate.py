@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import keras
 
 from tf_amp_kit.comparison.memory.parts import estimate_for
 from tf_amp_kit.comparison.memory.record import MemoryEstimate
-from tf_amp_kit.comparison.memory.request import Request, checked_count
+from tf_amp_kit.comparison.memory.request import MOST_SAMPLES, Request, checked_count
 from tf_amp_kit.errors import InputsError
 from tf_amp_kit.hardware.memory import free_memory_bytes
 
@@ -34,23 +35,24 @@ def estimate_memory(
     another optimizer or another batch size would change. What it finds for one step
     includes weights and slots.
 
-    Method. The step is traced into a graph with the batch's size: model, loss and
-    gradients. Then its operations run in a simulation, on as many threads as TensorFlow
-    uses: each makes buffers of the sizes that the shapes tell, elementwise ones take over
-    buffers that nobody reads any more, and a buffer goes when its last reader is over.
-    TensorFlow's allocator is simulated too, with the gaps that it leaves. Loops keep what
-    each iteration hands on, and what is recomputed in the backward pass is not kept.
+    Method. The step is traced into a graph with the batch's size: model, loss, gradients
+    and the optimizer's own update of the weights. Then its operations run in a simulation,
+    on as many threads as TensorFlow uses: each makes buffers of the sizes that the shapes
+    tell, elementwise ones take over buffers that nobody reads any more, and a buffer goes
+    when its last reader is over. TensorFlow's allocator is simulated too, with the gaps
+    that it leaves. Loops keep what each iteration hands on, what is recomputed in the
+    backward pass is not kept, and of the branches of an update, which skip a step or add
+    up gradients, the one counts that does most.
 
-    What it cannot see: XLA, and of TensorFlow's graph optimizer all but the constant
-    factors that it moves; what kernels take for themselves; code, graphs and Python's
-    objects, a few hundred MB for any model; data pipelines; what a `train_step` of your
-    own does. It is coarse below some 100 MB, where all that weighs more than tensors, and
-    where few large buffers dominate: how they fall into the allocator's regions, and so
-    the gaps between them, differs from run to run. Next to what processes really held on
-    a CPU it was within 12 % for three nets, in one run each
-    (`python -m tests.benchmarks.bench_memory`). It is about half of the truth where an
-    update makes temporaries of a weight's size: Embedding with Adam, and Muon. Leave room
-    for that.
+    What it cannot see: XLA, and of TensorFlow's graph optimizer all but constant factors
+    that it moves and transposes that it leaves to products; what kernels take for
+    themselves; code, graphs and Python's objects, a few hundred MB for any model; data
+    pipelines; what replicas need to add up gradients; what a `train_step` of your own
+    does: the step that is traced is Keras's. It is coarse below some 100 MB, where all
+    that weighs more than tensors, and where few large buffers dominate: which operations
+    run side by side, and how buffers fall into the allocator's regions, differs from run
+    to run. `python -m tests.benchmarks.bench_memory` puts it next to what processes
+    really hold on a CPU: @@NUMBERS@@
 
     What `tf.recompute_grad` and `keras.RematScope` recompute is not kept. Around layers
     that are called with keywords, such as `training` of `Dense`, a RematScope raises in a
@@ -61,12 +63,14 @@ def estimate_memory(
 
     Args:
         model: A Keras model. It stays as it is; one that is not built is built.
-        batch_size: How many samples a step has, over all replicas; with accumulated
-            gradients, of one of the steps that are added up.
+        batch_size: How many samples a step has, over all replicas, up to 2**31 - 1; with
+            accumulated gradients, of one of the steps that are added up.
         data: `(x, y[, sample_weight])` as arrays or specs, or a dataset: only shapes and
-            dtypes count. None takes the model's own inputs, and targets like its outputs.
+            dtypes count. None takes the model's own inputs, and targets like its outputs;
+            what the inputs' shapes leave open is assumed, and the notes say so.
         precision: `"fp32"`, `"bf16"` or `"fp16"` for the model as `convert_model` would
-            make it, which takes a copy; None for the model as it is.
+            make it, which takes a copy; None for the model as it is. In float16 the
+            loss is scaled, also where the model is not compiled.
         optimizer: What `compile` takes; None for the compiled one.
         loss: What `compile` takes; None for the compiled one.
         num_replicas: How many devices share the batch; None for those of the strategy that
@@ -80,8 +84,9 @@ def estimate_memory(
 
     Raises:
         ModelError: If it is not a Keras 3 model, or has no loss.
-        InputsError: If a count is no whole number from 1 up, or if the data cannot be
-            read or do not fit.
+        InputsError: If a count is no whole number from 1 up, if the model's batch is fixed
+            to another size, if the loss is unknown, or if the data cannot be read or do
+            not fit.
         PrecisionError: If the precision is unknown.
         OptimizerError: If there is no optimizer.
         ConversionError: If no copy of the model can be made in the precision.
@@ -126,7 +131,9 @@ def largest_batch_size(
 
     Use it to choose a batch size, or to see how much larger half precision lets it be.
     The size is tried by `estimate_memory`: the peak of what is returned fits, and that of
-    one sample more for each replica does not. That takes five to ten estimates, a few
+    one sample more for each replica does not. Some larger size may fit all the same:
+    peaks grow with the batch, but now and then a little less or more than evenly, as
+    buffers fall into the allocator's regions. That takes five to ten estimates, a few
     seconds for a small model. Leave a margin for what no estimate sees.
 
     Args:
@@ -141,7 +148,9 @@ def largest_batch_size(
         accumulation_steps: Over how many steps gradients are added up.
 
     Returns:
-        Samples over all replicas; 0 if not even one for each of them fits.
+        Samples over all replicas; 0 if not even one for each of them fits. Of a model
+        whose batch is fixed, by `Input(batch_size=8)` for example, that batch or 0. At
+        most 2**31 - 1.
 
     Raises:
         InputsError: If `memory_bytes` is negative or no number, or unknown.
@@ -164,8 +173,13 @@ def largest_batch_size(
         accumulation_steps=accumulation_steps,
     )
     replicas = request.num_replicas
+    if request.fixed_size is not None:
+        fits = estimate_for(request, request.fixed_size).peak_bytes <= limit
+        return request.fixed_size if fits else 0
     return replicas * _last_that_fits(
-        lambda size: estimate_for(request, size * replicas).peak_bytes, limit
+        lambda size: estimate_for(request, size * replicas).peak_bytes,
+        limit,
+        MOST_SAMPLES // replicas,
     )
 
 
@@ -180,16 +194,16 @@ def _limit(memory_bytes: Any) -> int:
                 "`memory_bytes=`. Received: memory_bytes=None."
             )
         return found
-    is_number = isinstance(memory_bytes, int | float) and not isinstance(memory_bytes, bool)
-    if not is_number or not memory_bytes >= 0 or memory_bytes == float("inf"):
+    is_number = isinstance(memory_bytes, Real) and not isinstance(memory_bytes, bool)
+    if not is_number or not 0 <= memory_bytes < float("inf"):
         raise InputsError(
             f"Expected a number of bytes from 0 up. Received: memory_bytes={memory_bytes!r}."
         )
     return int(memory_bytes)
 
 
-def _last_that_fits(peak_of: Callable[[int], int], limit: int) -> int:
-    """Finds a size that fits while the next one does not, from 0 up.
+def _last_that_fits(peak_of: Callable[[int], int], limit: int, most: int = MOST_SAMPLES) -> int:
+    """Finds a size that fits while the next one does not, from 0 up to the most.
 
     Peaks grow almost along a straight line, so the line through two of them tells where
     to look, and halving helps where it does not.
@@ -201,14 +215,16 @@ def _last_that_fits(peak_of: Callable[[int], int], limit: int) -> int:
     fails_peak = 0
     step = 32
     while fails is None:
-        size = fits + step
+        if fits == most:
+            return most
+        size = min(fits + step, most)
         peak = peak_of(size)
         if peak > limit:
             fails, fails_peak = size, peak
         else:
-            slope = max((peak - fits_peak) / (size - fits), 1.0)
+            slope = max((peak - fits_peak) // (size - fits), 1)
             fits, fits_peak = size, peak
-            step = max(int((limit - peak) / slope * 1.1), 2 * step)
+            step = max((limit - peak) * 11 // (10 * slope), 2 * step)
     while fails - fits > 1:
         share = (limit - fits_peak) / max(fails_peak - fits_peak, 1)
         middle = fits + round(share * (fails - fits))

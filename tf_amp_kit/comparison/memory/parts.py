@@ -17,9 +17,10 @@ from tf_amp_kit.comparison.memory.request import Request
 from tf_amp_kit.comparison.memory.simulation import find_peak, held_bytes
 from tf_amp_kit.comparison.memory.state import WeightSpec, num_bytes, slot_sizes, weight_specs
 from tf_amp_kit.comparison.memory.steps import StepReader, tensor_bytes
+from tf_amp_kit.comparison.memory.updates import Update, keys_of
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.tracing.paths import LayerPaths, variable_paths
-from tf_amp_kit.tracing.step_trace import StepTrace
+from tf_amp_kit.tracing.step_trace import UPDATE_PATH, StepTrace
 
 __all__ = ["KeptBytes", "estimate_for", "kept_bytes"]
 
@@ -37,6 +38,15 @@ class KeptBytes:
     weights: int
     gradients: int
     slots: int
+
+    @classmethod
+    def of(cls, weights: Sequence[WeightSpec], slots: Sequence[int]) -> KeptBytes:
+        """Adds up the weights, and the sizes of slots."""
+        return cls(
+            weights=sum(one.size_bytes for one in weights),
+            gradients=sum(one.size_bytes for one in weights if one.is_trainable),
+            slots=sum(slots),
+        )
 
     @property
     def total(self) -> int:
@@ -62,30 +72,29 @@ def kept_bytes(weights: Sequence[WeightSpec], optimizer: Any) -> KeptBytes:
     >>> kept_bytes([WeightSpec("kernel", (10, 5))], "adam").weights
     200
     """
-    return KeptBytes(
-        weights=sum(one.size_bytes for one in weights),
-        gradients=sum(one.size_bytes for one in weights if one.is_trainable),
-        slots=sum(slot_sizes(optimizer, weights)),
-    )
+    return KeptBytes.of(weights, slot_sizes(optimizer, weights))
 
 
 def estimate_for(request: Request, batch_size: int) -> MemoryEstimate:
     """Traces a train step and estimates what it takes."""
-    step = request.trace(batch_size)
+    request.check_size(batch_size)
     weights = weight_specs(request.model)
-    slots = slot_sizes(request.optimizer, weights)
+    update = Update(request.model, request.optimizer, weights)
+    step = request.trace(batch_size, update)
     batch = [size for one in request.sized_specs(batch_size) for size in _bytes_of_specs(one)]
     inputs = sum(batch)
-    reader = StepReader(step)
-    steps = reader.steps()
     keys = _weight_keys(step, request.model)
-    steps += reader.updates(keys, wait_for_all=_waits_for_all(request.optimizer))
+    reader = StepReader(step, aliases=update.aliases(step, keys), has_update=update.error is None)
+    steps = reader.steps()
+    if update.error is not None:
+        steps += reader.updates(keys, wait_for_all=_waits_for_all(request.optimizer))
     peak = find_peak(steps)
-    live = sum(one.size_bytes for one in weights) + sum(slots) + inputs + peak.size_bytes
-    moving = {keys[one.path]: one.size_bytes for one in weights if one.path in keys}
-    kept_still = [one.size_bytes for one in weights if one.path not in keys] + slots
-    held = held_bytes(steps, kept_still, moving, threads=_num_threads(), batch=batch)
-    kept = kept_bytes(weights, request.optimizer)
+    kept = KeptBytes.of(weights, update.slot_sizes)
+    live = kept.weights + kept.slots + inputs + peak.size_bytes
+    variables = {keys[one.path]: one.size_bytes for one in weights if one.path in keys}
+    variables |= update.slots(step)
+    still = kept.weights + kept.slots - sum(variables.values())
+    held = held_bytes(steps, [still], variables, threads=_num_threads(), batch=batch)
     by_layer = _activations(step)
     copies = 0 if request.in_float32 else _half_copies(step)
     return MemoryEstimate(
@@ -104,20 +113,14 @@ def estimate_for(request: Request, batch_size: int) -> MemoryEstimate:
         peak_bytes=max(live, held),
         peak_phase=reader.phase(peak.position),
         layers=_layers(weights, by_layer),
-        notes=tuple(_notes(request, reader)),
+        notes=tuple(_notes(request, reader, update)),
     )
 
 
 def _weight_keys(step: StepTrace, model: Any) -> dict[str, int]:
     """Finds the trainable weights that a step reads, as the numbers of their handles."""
-    keys = {}
-    for variable, path in variable_paths(LayerPaths(model)):
-        if variable.trainable:
-            inside = _keras.captured_inside(step.reader.graph, variable.value)
-            number = None if inside is None else step.reader.number(inside)
-            if number is not None:
-                keys[path] = number
-    return keys
+    variables = variable_paths(LayerPaths(model))
+    return keys_of(step, ((path, one) for one, path in variables if one.trainable))
 
 
 def _activations(step: StepTrace) -> Counter[str]:
@@ -158,7 +161,11 @@ def _half_copies(step: StepTrace) -> int:
     trace = step.trace
     total = 0
     for op in trace.live:
-        if op.type != "Cast" or not is_half(trace.tensors[op.outputs[0]].dtype):
+        if (
+            step.phase(op) == UPDATE_PATH
+            or op.type != "Cast"
+            or not is_half(trace.tensors[op.outputs[0]].dtype)
+        ):
             continue
         source = trace.producers.get(op.inputs[0])
         while source is not None and source.is_passing and source.inputs:
@@ -192,7 +199,8 @@ def _num_threads() -> int:
     return tf.config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1
 
 
-def _notes(request: Request, reader: StepReader) -> Iterator[str]:
+def _notes(request: Request, reader: StepReader, update: Update) -> Iterator[str]:
+    yield from request.notes
     if request.in_float32 is False and is_half(request.precision) and _masters(request):
         yield (
             f"mixed precision saves activations, not weights: the float32 master weights, their "
@@ -203,6 +211,11 @@ def _notes(request: Request, reader: StepReader) -> Iterator[str]:
         yield (
             "the model is compiled by XLA, which fuses and reorders operations: it may take less "
             "than this, which is for TensorFlow's own executor."
+        )
+    if update.error is not None:
+        yield (
+            "the optimizer's code cannot be traced, and what it takes is a guess, two buffers of "
+            f"each weight's size: {update.error}"
         )
     if reader.num_unknown:
         yield (f"{reader.num_unknown} tensors have sizes that only a run tells, and count nothing.")

@@ -112,6 +112,9 @@ class MemoryEstimate:
 
         Args:
             max_rows: How many to show; None for all.
+
+        Raises:
+            InputsError: If `max_rows` is negative, or no whole number.
         """
         return words.layers_table(self, max_rows)
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
+from tf_amp_kit.comparison.memory.flat import branch_of, flattened
 from tf_amp_kit.comparison.memory.kernels import AT_HAND_TYPES, FORWARDING_TYPES
 from tf_amp_kit.comparison.memory.loops import Loops
-from tf_amp_kit.comparison.memory.rewrites import pushed_factors
+from tf_amp_kit.comparison.memory.rewrites import Rewrites
 from tf_amp_kit.comparison.memory.simulation import Step
 from tf_amp_kit.comparison.memory.state import num_bytes
+from tf_amp_kit.tracing.bodies import WRITING_TYPES
 from tf_amp_kit.tracing.records import Operation, Tensor
-from tf_amp_kit.tracing.step_trace import StepTrace
+from tf_amp_kit.tracing.step_trace import GRADIENTS_PATH, UPDATE_PATH, StepTrace
 
 __all__ = ["StepReader", "tensor_bytes"]
 
-# Optimizers compute an update from a gradient and its slots in up to two buffers of the
-# weight's size: Adam's m * alpha and sqrt(v) + epsilon.
+# What an update takes that cannot be traced: most optimizers compute it from a gradient
+# and its slots in two buffers of the weight's size, as Adam's m * alpha and sqrt(v).
 _UPDATE_BUFFERS: Final = 2
+
+_PHASES: Final = {GRADIENTS_PATH: "backward", UPDATE_PATH: "update"}
 
 _NO_BYTES: Final = frozenset({"resource", "string", "variant"})
 
@@ -38,9 +42,11 @@ class StepReader:
     """Turns a traced train step, or the body of a loop in it, into steps of the simulation.
 
     Args:
-        step: The trace, up to the gradients.
+        step: The trace.
         operations: The operations of a body; None for those of the train step itself.
         loops: Knows the loops; None to look at them anew.
+        aliases: Keys of variables, by the keys of others that stand for them.
+        has_update: Whether the update of the weights is a part of it.
     """
 
     def __init__(
@@ -48,18 +54,32 @@ class StepReader:
         step: StepTrace,
         operations: Sequence[Operation] | None = None,
         loops: Loops | None = None,
+        aliases: Mapping[int, int] | None = None,
+        *,
+        has_update: bool = True,
     ) -> None:
         self._step = step
         self._trace = step.trace
+        pairs: list[tuple[Operation, Operation | None]]
         if operations is None:
-            graph = step.reader.graph
-            operations = [op for op in step.trace.live if op.raw.operation.graph is graph]
-        #: The operations behind the steps, in order; updates come after them.
-        self.operations = tuple(operations)
-        self._position = {op.raw.name(): n for n, op in enumerate(self.operations)}
+            pairs = [
+                (op, condition)
+                for op, condition in flattened(self._trace, step.reader.graph)
+                if has_update or step.phase(op) != UPDATE_PATH
+            ]
+        else:
+            pairs = [(op, None) for op in operations]
+        #: The operations behind the steps, in order.
+        self.operations = tuple(op for op, _ in pairs)
+        self._inside: dict[int, list[int]] = {}
+        for position, (_, condition) in enumerate(pairs):
+            if condition is not None:
+                self._inside.setdefault(condition.index, []).append(position)
+        self._conditions = {op.index: one for op, one in pairs if one is not None}
+        self._position = {_name(op.raw.operation): n for n, op in enumerate(self.operations)}
         self._producer = {key: n for n, op in enumerate(self.operations) for key in op.outputs}
-        self._pushed = dict(pushed_factors(self.operations, self._trace))
-        self._roots: dict[int, int] = {}
+        self._rewrites = Rewrites(self.operations, self._trace)
+        self._roots = dict(aliases or {})
         self._loops = loops or Loops(step)
         #: How many tensors have a size that is not known before the step runs.
         self.num_unknown = 0
@@ -69,10 +89,10 @@ class StepReader:
         return [self._read(op) for op in self.operations]
 
     def updates(self, weights: Mapping[str, int], *, wait_for_all: bool) -> Iterator[Step]:
-        """Yields what the optimizer does with each gradient; `steps` has to be called before.
+        """Yields a guess at what an optimizer does; `steps` has to be called before.
 
         Args:
-            weights: The keys that steps read weights by, by the weights' paths.
+            weights: The keys of the weights by their paths.
             wait_for_all: Whether no weight is updated before all gradients are there.
         """
         found = {path: key for path, key in self._step.gradients.items() if key in self._producer}
@@ -99,20 +119,25 @@ class StepReader:
         """Names the part of a train step that a step of the simulation belongs to."""
         if position >= len(self.operations):
             return "update"
-        is_backward = self._step.is_gradient(self.operations[position])
-        return "backward" if is_backward else "forward"
+        return _PHASES.get(self._step.phase(self.operations[position]), "forward")
 
     def _read(self, op: Operation) -> Step:
-        inputs = self._pushed.get(op.index, op.inputs)
+        if self._rewrites.is_gone(op):
+            return Step(op.type)
+        inputs = self._rewrites.inputs(op)
         waits = self._waits_for(op, inputs)
         if op.type == "ReadVariableOp":
-            self._roots[op.outputs[0]] = self._root(op.inputs[0])
-        if op.type in AT_HAND_TYPES:
+            return Step(op.type, waits, lends={op.outputs[0]: self._root(inputs[0])})
+        if op.type in WRITING_TYPES:
+            variable, *values = (self._root(key) for key in inputs)
+            whole = values[0] if op.type == "AssignVariableOp" else None
+            return Step(op.type, waits, tuple(values), updates=variable, hands_over=whole)
+        given = self._given_on(op, inputs)
+        self._roots |= {made: self._root(key) for made, key in given}
+        if op.type in AT_HAND_TYPES or op.index in self._inside:
             return Step(op.type, waits)
         reads = tuple(dict.fromkeys(self._root(key) for key in inputs))
-        if self._is_view(op):
-            pairs = zip(op.outputs, op.inputs, strict=False)
-            self._roots |= {made: self._root(given) for made, given in pairs}
+        if given:
             return Step(op.type, waits, reads)
         makes = {key: self._size(key, op) for key in op.outputs}
         workspace = self._loops.peak_inside(op, self._read_body) if op.bodies else 0
@@ -131,15 +156,25 @@ class StepReader:
 
     def _waits_for(self, op: Operation, inputs: Sequence[int]) -> tuple[int, ...]:
         before = {self._producer[key] for key in inputs if key in self._producer}
-        names = (one.name for one in op.raw.operation.control_inputs)
+        names = map(_name, op.raw.operation.control_inputs)
         before |= {self._position[name] for name in names if name in self._position}
-        return tuple(sorted(before))
+        condition = self._conditions.get(op.index)
+        if condition is not None and condition.inputs[0] in self._producer:
+            before.add(self._producer[condition.inputs[0]])
+        return tuple(sorted({*before, *self._inside.get(op.index, ())}))
 
-    def _is_view(self, op: Operation) -> bool:
-        if op.is_passing:
-            return bool(op.inputs)
+    def _given_on(self, op: Operation, inputs: Sequence[int]) -> list[tuple[int, int]]:
+        """Lists the outputs of an operation that are what it was given, and of what."""
         tensors = self._trace.tensors
-        return op.type == "Cast" and tensors[op.inputs[0]].dtype == tensors[op.outputs[0]].dtype
+        if op.index in self._inside:
+            branch = branch_of(self._trace, op) or 0
+            return list(zip(op.outputs, op.bodies[branch], strict=False))
+        is_cast = op.type == "Cast"
+        if is_cast and tensors[op.inputs[0]].dtype != tensors[op.outputs[0]].dtype:
+            return []
+        if op.is_passing or is_cast or op.type == "Placeholder":
+            return list(zip(op.outputs, inputs, strict=False))
+        return []
 
     def _root(self, key: int) -> int:
         return self._roots.get(key, key)
@@ -156,3 +191,8 @@ class StepReader:
         # oneDNN keeps a byte for each: where in its window the largest value was.
         tensor = self._trace.tensors[key]
         return (tensor_bytes(tensor) or 0) // num_bytes((), tensor.dtype)
+
+
+def _name(operation: Any) -> tuple[int, str]:
+    """Names an operation; bodies use the names of the graph around them again."""
+    return id(operation.graph), operation.name

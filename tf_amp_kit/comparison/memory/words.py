@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING, Final
 
 from tf_amp_kit import tables
 from tf_amp_kit.comparison.words import size
+from tf_amp_kit.errors import InputsError
 
 if TYPE_CHECKING:
     from tf_amp_kit.comparison.memory.record import MemoryEstimate
@@ -49,7 +51,16 @@ def parts_table(estimate: MemoryEstimate) -> str:
 
 
 def layers_table(estimate: MemoryEstimate, max_rows: int | None) -> str:
-    """Lays out what layers take, those that take most first."""
+    """Lays out what layers take, those that take most first.
+
+    Raises:
+        InputsError: If `max_rows` is no whole number from 0 up, and not None.
+    """
+    is_count = isinstance(max_rows, Integral) and not isinstance(max_rows, bool) and max_rows >= 0
+    if max_rows is not None and not is_count:
+        raise InputsError(
+            f"Expected a whole number from 0 up, or None for all. Received: max_rows={max_rows!r}."
+        )
     ranked = sorted(
         estimate.layers, key=lambda one: one.weights_bytes + one.activations_bytes, reverse=True
     )
