@@ -67,7 +67,7 @@ def build_cnn() -> keras.Model:
         hidden = layers.MaxPooling2D()(hidden)
     hidden = layers.Dense(64, activation="relu")(layers.Flatten()(hidden))
     outputs = layers.Dense(NUM_CLASSES)(layers.Dropout(0.2)(hidden))
-    return _classifier(inputs, outputs, CNN_STEPS, learning_rate=3e-3)
+    return _classifier("cnn", inputs, outputs, CNN_STEPS, learning_rate=3e-3)
 
 
 def digits() -> tuple[Samples, Samples]:
@@ -90,7 +90,7 @@ def build_mlp() -> keras.Model:
     hidden = inputs
     for _ in range(3):
         hidden = layers.Dense(256, activation="relu")(hidden)
-    model = keras.Model(inputs, layers.Dense(3)(hidden))
+    model = keras.Model(inputs, layers.Dense(3)(hidden), name="mlp")
     metrics = ["mean_absolute_error"]
     optimizer = _optimizer(2e-3, MLP_STEPS)
     model.compile(optimizer, "mean_squared_error", metrics=metrics, jit_compile=False)
@@ -128,7 +128,7 @@ def build_transformer() -> keras.Model:
         inner = layers.Dense(4 * WIDTH, activation="gelu")(normed)
         hidden = layers.Add()([hidden, layers.Dense(WIDTH)(inner)])
     outputs = layers.Dense(VOCABULARY)(layers.LayerNormalization()(hidden))
-    return _classifier(inputs, outputs, TEXT_STEPS, learning_rate=4e-3)
+    return _classifier("transformer", inputs, outputs, TEXT_STEPS, learning_rate=4e-3)
 
 
 def build_lstm() -> keras.Model:
@@ -137,7 +137,7 @@ def build_lstm() -> keras.Model:
     hidden = layers.Embedding(VOCABULARY, 32)(inputs)
     hidden = layers.LSTM(128, return_sequences=True)(hidden)
     outputs = layers.Dense(VOCABULARY)(hidden)
-    return _classifier(inputs, outputs, TEXT_STEPS, learning_rate=1e-2)
+    return _classifier("lstm", inputs, outputs, TEXT_STEPS, learning_rate=1e-2)
 
 
 def text() -> tuple[Samples, Samples]:
@@ -165,8 +165,10 @@ STUDIES: dict[str, Study] = {
 }
 
 
-def _classifier(inputs: Any, outputs: Any, steps: int, *, learning_rate: float) -> keras.Model:
-    model = keras.Model(inputs, outputs)
+def _classifier(
+    name: str, inputs: Any, outputs: Any, steps: int, *, learning_rate: float
+) -> keras.Model:
+    model = keras.Model(inputs, outputs, name=name)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(_optimizer(learning_rate, steps), loss, metrics=["accuracy"], jit_compile=False)
     return model
