@@ -11,6 +11,7 @@ Example:
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from itertools import pairwise
@@ -227,3 +228,5 @@ def __dir__() -> list[str]:
 
 if not _is_own_command_line():
     register_for_files()
+    if "TF_AMP_KIT" in os.environ:
+        import_module("tf_amp_kit.launcher.environment").start_if_asked()

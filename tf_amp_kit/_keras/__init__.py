@@ -16,7 +16,6 @@ from tf_amp_kit._keras.captures import (
     WrittenVariable,
     captured_by_outside,
     captured_from,
-    captured_inside,
     handles_of,
     written_variables,
 )
@@ -55,6 +54,7 @@ from tf_amp_kit._keras.optimizers import (
 )
 from tf_amp_kit._keras.patching import ClassPatch, context_value
 from tf_amp_kit._keras.policies import (
+    default_policy_chosen,
     names_of_another_process,
     refresh_symbolic_dtypes,
     replace_policy,
@@ -75,6 +75,7 @@ from tf_amp_kit._keras.saving import (
 )
 from tf_amp_kit._keras.sharing import sharing_revived
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
+from tf_amp_kit._keras.training import training_accompanied
 from tf_amp_kit._keras.watching import handed_on
 from tf_amp_kit._keras.wrapping import (
     cast_with_mask,
@@ -92,7 +93,6 @@ __all__ = [
     "can_repeat_compile",
     "captured_by_outside",
     "captured_from",
-    "captured_inside",
     "cast_statistics",
     "cast_with_mask",
     "compile_arguments",
@@ -100,6 +100,7 @@ __all__ = [
     "copy_call_marks",
     "copy_mask",
     "copy_trainable",
+    "default_policy_chosen",
     "deserialized",
     "dropout_cell_class",
     "eager_operations_seen",
@@ -148,6 +149,7 @@ __all__ = [
     "trace_to_graph",
     "tracked_layers",
     "trainable_variables_of",
+    "training_accompanied",
     "unsafe_deserialization",
     "writes_its_layers",
     "written_variables",

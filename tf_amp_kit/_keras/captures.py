@@ -59,22 +59,6 @@ def captured_from(graph: Any, tensor: Any) -> Any:
     return next((outside for outside, inside in graph.captures if inside is tensor), None)
 
 
-def captured_inside(graph: Any, variable: Any) -> Any:
-    """Returns the placeholder that stands for a variable inside of a graph, or None.
-
-    Uses `FuncGraph.captures`, of a class that has no public name.
-
-    Args:
-        graph: A `FuncGraph`.
-        variable: A `tf.Variable`, distributed or not.
-    """
-    handles = handles_of(variable)
-    captures = graph.captures
-    return next(
-        (inside for outside, inside in captures if any(outside is h for h in handles)), None
-    )
-
-
 def captured_by_outside(graph: Any) -> dict[int, Any]:
     """Returns the placeholders of a graph by the `id` of what they stand for outside.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import keras
 
 from tf_amp_kit._keras.autocast import autocast_scope
 from tf_amp_kit._keras.layers import is_functional
+from tf_amp_kit._keras.patching import ClassPatch
 from tf_amp_kit.formats import is_float
 
 
@@ -116,3 +117,32 @@ def names_of_another_process() -> Iterator[None]:
         yield
     finally:
         global_state.set_global_attribute("object_name_uids", counts)
+
+
+def default_policy_chosen(
+    choose: Callable[[], str | None],
+) -> contextlib.AbstractContextManager[None]:
+    """Lets a function choose the dtype policy wherever nobody has set one.
+
+    Uses `global_state.get_global_attribute`: Keras keeps the policy for each thread, and
+    `clear_session()` forgets it; the public setter reaches neither.
+
+    Args:
+        choose: Takes nothing and returns the name of a policy; None leaves it to Keras.
+    """
+    from keras.src.backend.common import global_state
+
+    def make(original: Any) -> Any:
+        def get_global_attribute(
+            name: str, default: Any = None, set_to_default: bool = False
+        ) -> Any:
+            found = original(name, default, set_to_default)
+            if name != "dtype_policy" or found is not None or (chosen := choose()) is None:
+                return found
+            policy = keras.DTypePolicy(chosen)
+            global_state.set_global_attribute(name, policy)
+            return policy
+
+        return get_global_attribute
+
+    return ClassPatch(global_state, "get_global_attribute", make).installed()

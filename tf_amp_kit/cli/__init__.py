@@ -22,6 +22,7 @@ from tf_amp_kit.cli.memory import add_memory
 from tf_amp_kit.cli.numerics import add_numerics
 from tf_amp_kit.cli.plan import add_plan
 from tf_amp_kit.cli.process import EXIT_FINDINGS, EXIT_FINE, EXIT_USAGE, import_tensorflow
+from tf_amp_kit.cli.run import add_run
 from tf_amp_kit.errors import AmpError, AmpWarning
 
 __all__ = ["EXIT_FINDINGS", "EXIT_FINE", "EXIT_USAGE", "console_main", "main"]
@@ -52,8 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments.check(arguments)
     except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or EXIT_FINE)
-    import_tensorflow()
-    register_for_files()
+    if arguments.needs_tensorflow:
+        import_tensorflow()
+        register_for_files()
     try:
         return int(arguments.run(arguments))
     except AmpError as error:
@@ -93,6 +95,7 @@ def _build_parser() -> argparse.ArgumentParser:
         description="Mixed precision you can trust, for Keras 3 on TensorFlow.",
         epilog="Exit codes: 0 fine, 1 findings, 2 usage.",
     )
+    parser.set_defaults(needs_tensorflow=True)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add_command in _COMMANDS:
         add_command(commands)
@@ -100,6 +103,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 _COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (
+    add_run,
     add_hardware,
     add_audit,
     add_numerics,

@@ -21,10 +21,14 @@ _NUM_EXAMPLES: Final = 3
 
 
 class Advice:
-    """Remembers what an optimizer was used for, and what was said."""
+    """Remembers what an optimizer was used for, and what was said.
 
-    def __init__(self) -> None:
-        self._has_scaled_a_loss = False
+    Args:
+        expects_scaled_losses: Whether a loss that nobody scaled makes a difference.
+    """
+
+    def __init__(self, *, expects_scaled_losses: bool) -> None:
+        self._has_scaled_a_loss = not expects_scaled_losses
         self._is_done_with_state = False
         self._was_traced_outside_of_fit = False
 

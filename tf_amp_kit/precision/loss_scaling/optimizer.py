@@ -131,7 +131,7 @@ class LossScaleOptimizer(WrapsOptimizer):
         super().__init__(inner_optimizer, settings, name)
         self._strategy = tf.distribute.get_strategy()
         self._shadows = Shadows()
-        self._advice = Advice()
+        self._advice = Advice(expects_scaled_losses=settings.bounds != (1.0, 1.0))
 
     @without_autograph
     def scale_loss(self, loss: Any) -> Any:

@@ -1,0 +1,152 @@
+"""What scripts are given, as users write them: each runs as it is, in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+import pytest
+
+from tests.launcher.running import run_here
+from tf_amp_kit import current_amp
+from tf_amp_kit.cli import main
+from tf_amp_kit.precision.policy import forget_warnings
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    compile_before, fit_before = keras.Model.compile, keras.Model.fit
+    yield
+    forget_warnings()
+    assert (keras.Model.compile, keras.Model.fit) == (compile_before, fit_before)
+    assert (current_amp(), keras.config.dtype_policy().name) == (None, "float32")
+    found = []
+    thread = threading.Thread(target=lambda: found.append(keras.config.dtype_policy().name))
+    thread.start()
+    thread.join()
+    assert found == ["float32"]
+
+
+def test_the_precision_outlasts_clear_session(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "bf16", script="tuner.py", arguments=("3", "5"))
+    assert ran.lines == ["3 bfloat16 mixed_bfloat16", "5 bfloat16 mixed_bfloat16"]
+
+
+def test_every_model_is_told_of(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "bf16", script="tuner.py", arguments=("3", "5"))
+    assert ran.summary == (
+        "Ran in bfloat16, level O1\n"
+        "\n"
+        "Model    In bfloat16    Pinned\n"
+        "-------------------------------\n"
+        "trial_3  1 of 2 layers  dense_1\n"
+        "trial_5  1 of 2 layers  dense_1\n"
+    )
+
+
+def test_many_models_are_counted(capfd: pytest.CaptureFixture[str]) -> None:
+    widths = tuple(map(str, range(1, 13)))
+    ran = run_here(capfd, "--amp", "bf16", script="tuner.py", arguments=widths)
+    assert ("trial_10 " in ran.summary, "trial_11" in ran.summary) == (True, False)
+    assert ran.summary.endswith("... and 2 more models.\n")
+
+
+def test_quiet_leaves_the_summary_out(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "bf16", "--quiet", script="tuner.py", arguments=("3",))
+    assert ran.summary == ""
+
+
+def test_float32_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "fp32", script="tuner.py", arguments=("3",))
+    assert ran.lines == ["3 float32 float32"]
+    assert "Pinned" not in ran.summary
+
+
+def test_a_thread_that_is_not_waited_for_trains_in_half(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "bf16", script="threads.py")
+    assert ran.lines == ["main ends", "thread bfloat16"]
+    assert "in_thread  1 of 2 layers  dense_1" in ran.summary
+
+
+# Two weights of 0, SGD(0.25), a gradient of -2 for each: 0.5 if nothing divides it.
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_own_train_steps_learn_what_they_do_without(
+    capfd: pytest.CaptureFixture[str], precision: str
+) -> None:
+    ran = run_here(capfd, "--amp", precision, script="steps.py")
+    assert ran.lines == ["scaling 0.5 0.5", "forgetting 0.5 0.5"]
+
+
+def test_a_train_step_that_scales_no_loss_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    summary = run_here(capfd, "--amp", "fp16", script="steps.py").summary
+    assert "'forgetting': its train_step scales no loss" in summary
+    assert "'scaling'" not in summary
+
+
+def test_a_gan_trains_with_its_two_optimizers(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "fp16", script="gan.py")
+    assert ran.lines == ["float16 ['fooled', 'right']", "True"]
+    assert "'gan': its train_step scales no loss" in ran.summary
+
+
+def test_the_policy_of_a_script_wins(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "bf16", script="own.py")
+    assert ran.lines == ["float16 keras"]
+    assert "set its own policy, 'mixed_float16', which was left alone" in ran.summary
+
+
+def test_what_a_script_brings_itself_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "fp16", script="monitored.py")
+    assert ran.lines == ["['loss', 'my_loss_scale', 'my_skip_rate', 'my_skipped_steps'] 64.0"]
+
+
+def test_a_model_compiled_again_is_wrapped_once(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "fp16", script="again.py")
+    assert ran.lines == ["LossScaleOptimizer SGD"]
+    # Two fits of two batches.
+    assert ran.summary.splitlines()[-1].split()[-3:] == ["4", "0", "32768"]
+
+
+def test_the_level_is_what_was_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "fp16", "--level", "O2", script="again.py")
+    assert ran.summary.startswith("Ran in float16, level O2\n")
+
+
+def test_an_audit_names_findings(capfd: pytest.CaptureFixture[str]) -> None:
+    summary = run_here(
+        capfd, "--amp", "bf16", "--audit", script="tuner.py", arguments=("3",)
+    ).summary
+    header = summary.splitlines()[2]
+    assert header.split() == ["Model", "In", "bfloat16", "Pinned", "Findings"]
+
+
+def test_the_exit_code_is_the_scripts(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    codes = []
+    for number, end in enumerate(("", "raise SystemExit(7)", "raise SystemExit('text')", "1 / 0")):
+        script = tmp_path / f"{number}.py"
+        script.write_text(f"import keras\n{end}\n")
+        codes.append(run_here(capfd, script=str(script)).code)
+    assert codes == [0, 7, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--amp", "bf17", "a.py"], "Received: name='bf17'"),
+        (["no_such_file.py"], "there is no file 'no_such_file.py'; a module comes after -m"),
+        ([], "the following arguments are required"),
+    ],
+)
+def test_what_cannot_run_is_usage(
+    capfd: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["run", *words]) == 2
+    assert message in capfd.readouterr().err
+
+
+def test_a_level_that_does_not_fit_is_usage(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "bf16", "--level", "O0", script="tuner.py", arguments=("3",))
+    assert (ran.code, ran.lines) == (2, [])
+    assert "Level 'O0' is float32 everywhere." in ran.summary

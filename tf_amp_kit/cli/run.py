@@ -1,0 +1,82 @@
+"""`tf-amp-kit run`."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from typing import Any, Final
+
+from tf_amp_kit.cli.options import output_file
+from tf_amp_kit.errors import PrecisionError
+from tf_amp_kit.formats import parse_precision
+from tf_amp_kit.launcher.launch import launch
+from tf_amp_kit.launcher.script import Script
+
+__all__ = ["add_run"]
+
+_AUTO: Final = "auto"
+
+
+def add_run(commands: Any) -> None:
+    """Adds the parser of `run`."""
+    parser = commands.add_parser(
+        "run",
+        help="a training script under mixed precision, unchanged",
+        description="Runs a script with its models in half precision: the policy in every "
+        "thread and after clear_session(), the level's layers pinned in float32, loss scaling "
+        "where float16 needs it, and AmpMonitor in fit. A policy that the script sets itself "
+        "wins. Then a summary goes to standard error.",
+        epilog="Exits with the script's code. Processes that the script starts anew, by spawn, "
+        "run as without this, unless they import tf_amp_kit, which reads the precision from "
+        "the environment variable TF_AMP_KIT; forked ones run as the script does.",
+        usage="%(prog)s [options] script.py [arguments ...]\n"
+        "       %(prog)s [options] -m module [arguments ...]",
+    )
+    parser.add_argument(
+        "--amp",
+        metavar="PRECISION",
+        type=_precision,
+        default=_AUTO,
+        help="bf16, fp16, fp32, or auto for what this machine runs fast (default: auto)",
+    )
+    parser.add_argument("--level", choices=("O0", "O1", "O2", "O3"), help="(default: O1)")
+    parser.add_argument(
+        "--audit", action="store_true", help="look at what each model really computes in"
+    )
+    parser.add_argument(
+        "--report", metavar="FILE", type=output_file, help="write an HTML page of what was found"
+    )
+    parser.add_argument("--quiet", action="store_true", help="leave the summary out")
+    parser.add_argument(
+        "-m", dest="is_module", action="store_true", help="run a module, as python -m does"
+    )
+    parser.add_argument("target", metavar="script.py", help="the script, or the module after -m")
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, help="what the script finds in sys.argv"
+    )
+    parser.set_defaults(run=_run, check=functools.partial(_check, parser), needs_tensorflow=False)
+
+
+def _run(options: argparse.Namespace) -> int:
+    return launch(
+        Script(options.target, tuple(options.arguments), options.is_module),
+        options.amp,
+        options.level,
+        audits=options.audit,
+        report=options.report,
+        quiet=options.quiet,
+    )
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if not options.is_module and not os.path.isfile(options.target):
+        parser.error(f"there is no file {options.target!r}; a module comes after -m")
+
+
+def _precision(text: str) -> str:
+    try:
+        parse_precision(text, also=(_AUTO,))
+    except PrecisionError as error:
+        raise argparse.ArgumentTypeError(" ".join(str(error).split())) from None
+    return text

@@ -1,0 +1,1 @@
+"""A user's training script under mixed precision, unchanged."""

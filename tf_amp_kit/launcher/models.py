@@ -1,0 +1,202 @@
+"""What a script's models are given: pins, loss scaling, the monitor, an audit."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+import keras
+
+from tf_amp_kit.data import as_data, batch_specs
+from tf_amp_kit.errors import AmpError
+from tf_amp_kit.formats import is_half
+from tf_amp_kit.inspection.audit import audit_layer_dtypes
+from tf_amp_kit.inspection.monitor import AmpMonitor
+from tf_amp_kit.inspection.readings import ScaleReader
+from tf_amp_kit.launcher.summary import ModelSummary
+from tf_amp_kit.precision import state
+from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
+from tf_amp_kit.precision.loss_scaling.settings import STATIC
+from tf_amp_kit.precision.pinning.pin import pin_float32
+from tf_amp_kit.precision.pinning.registry import pinned_paths
+from tf_amp_kit.tracing.facts import layer_facts
+from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.step_graph import build_by_step
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
+
+__all__ = ["Companion"]
+
+# A step of the model's own code that scales no loss: gradients are checked, and
+# neither multiplied nor divided.
+_ONLY_CHECKED: Final = {"scaling": STATIC, "initial_scale": 1.0}
+
+
+class Companion:
+    """Goes along with one model, from its first `compile` to the end of the script.
+
+    Keeps no model alive: what it has to tell is noted as long as the model is there.
+
+    Args:
+        model: The model.
+        audits: Whether it is audited.
+    """
+
+    def __init__(self, model: Any, *, audits: bool) -> None:
+        self._model = weakref.ref(model)
+        self._audits = audits
+        self._is_prepared = False
+        self._summary = ModelSummary(model.name)
+
+    def compile(self, call: Callable[..., Any], arguments: dict[str, Any]) -> None:
+        """Compiles the model, with loss scaling if its precision needs that."""
+        call(**self._scaled(arguments))
+        model = self._model()
+        if model is not None and model.built:
+            self._prepare(model)
+
+    def fit(self, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """Trains the model, with the monitor if its optimizer scales."""
+        model = self._model()
+        if model is not None and not self._is_prepared and self._is_half(model):
+            self._build(model, arguments)
+        try:
+            return call(**self._watched(arguments))
+        finally:
+            self.note()
+
+    def note(self) -> None:
+        """Notes what the model is like by now."""
+        model = self._model()
+        if model is None:
+            return
+        paths = LayerPaths(model)
+        asked = state.current()
+        precision = None if asked is None else asked.precision
+        facts = [one for one in layer_facts(paths) if one.own_weight_dtypes]
+        self._summary = replace(
+            self._summary,
+            name=model.name,
+            num_layers=len(facts),
+            num_half=sum(one.compute_dtype == precision for one in facts),
+            pinned=tuple(pinned_paths(paths)),
+            **self._steps(model.optimizer),
+        )
+
+    def summary(self) -> ModelSummary:
+        """Returns what there is to tell."""
+        self.note()
+        return self._summary
+
+    def _is_half(self, model: Any) -> bool:
+        asked = state.current()
+        return (
+            asked is not None
+            and is_half(asked.precision)
+            and model.dtype_policy.name == (asked.policy_name)
+        )
+
+    def _scaled(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        model = self._model()
+        optimizer = arguments.get("optimizer", "rmsprop")
+        asked = state.current()
+        if model is None or optimizer is None or asked is None or asked.precision != "float16":
+            return arguments
+        if not self._is_half(model) or not arguments.get("auto_scale_loss", True):
+            return arguments
+        settings: dict[str, Any] = {}
+        if not _scales_its_loss(model):
+            settings = _ONLY_CHECKED
+            self._say(
+                "its train_step scales no loss, so float16 loses gradients below 6e-8. Take "
+                "gradients of optimizer.scale_loss(loss) there, or run it in bf16."
+            )
+            if "optimizer" not in arguments:
+                return arguments  # Keras's default, which a step of one's own hardly uses
+        present = getattr(model, "optimizer", None)
+        if getattr(present, "inner_optimizer", None) is optimizer:
+            return {**arguments, "optimizer": present}
+        try:
+            wrapped = make_loss_scale_optimizer(optimizer, precision="float16", **settings)
+        except AmpError as error:
+            self._say(f"its loss is not scaled: {error}")
+            return arguments
+        return {**arguments, "optimizer": wrapped}
+
+    def _build(self, model: Any, arguments: dict[str, Any]) -> None:
+        """Builds a model by the data that it is about to be trained on."""
+        try:
+            specs = batch_specs(as_data(arguments.get("x"), arguments.get("y")))
+            build_by_step(model, specs)
+        except (AmpError, *USER_CODE_ERRORS) as error:
+            self._say(f"nothing is pinned, as it cannot be built before it trains: {error}")
+            self._is_prepared = True
+            return
+        self._prepare(model)
+
+    def _prepare(self, model: Any) -> None:
+        """Pins what the level says, and audits."""
+        self._is_prepared = True
+        if not self._is_half(model):
+            self._say(f"left as it is: its own policy is {model.dtype_policy.name!r}.")
+            return
+        asked = state.current()
+        try:
+            if asked is not None and asked.level != "O3":
+                pin_float32(model)
+            if self._audits:
+                audit = audit_layer_dtypes(model, verbose=0)
+                self._summary = replace(self._summary, audit=audit)
+        except (AmpError, *USER_CODE_ERRORS) as error:
+            self._say(f"it could not be looked at: {error}")
+        self.note()
+
+    def _watched(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        model = self._model()
+        callbacks = arguments.get("callbacks")
+        scales = model is not None and ScaleReader(model.optimizer).counts_steps
+        if not scales or isinstance(callbacks, keras.callbacks.CallbackList):
+            return arguments
+        given = [] if callbacks is None else keras.tree.flatten(callbacks)
+        if any(isinstance(one, AmpMonitor) for one in given):
+            return arguments
+        return {**arguments, "callbacks": [*given, AmpMonitor(verbose=0)]}
+
+    @staticmethod
+    def _steps(optimizer: Any) -> dict[str, Any]:
+        if optimizer is None or not ScaleReader(optimizer).counts_steps:
+            return {}
+        found = ScaleReader(optimizer).read()
+        steps = found.applied_steps + found.skipped_steps
+        is_static = optimizer.ledger.settings.scaling == STATIC
+        return {
+            "num_steps": steps,
+            "skipped_steps": found.skipped_steps,
+            "loss_scale": None if is_static and found.scale == 1 else found.scale,
+        }
+
+    def _say(self, note: str) -> None:
+        if note not in self._summary.notes:
+            self._summary = replace(self._summary, notes=(*self._summary.notes, note))
+
+
+def _scales_its_loss(model: Any) -> bool:
+    """Tells whether a train step multiplies the loss by the optimizer's scale.
+
+    Keras's own does. Of another one the code is looked at: it has to name `scale_loss`.
+    """
+    step = type(model).train_step
+    if step is keras.Model.train_step:
+        return True
+    while hasattr(step, "__wrapped__"):
+        step = step.__wrapped__
+    return isinstance(step, FunctionType) and "scale_loss" in set(_names(step.__code__))
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

@@ -1,0 +1,94 @@
+"""A precision for all models of a process, from beginning to end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import keras
+
+from tf_amp_kit import _keras
+from tf_amp_kit.launcher.models import Companion
+from tf_amp_kit.launcher.summary import RunSummary
+from tf_amp_kit.precision import state
+from tf_amp_kit.precision.policy import disable_amp, enable_amp
+
+__all__ = ["Session"]
+
+
+class Session:
+    """Switches a precision on, and goes along with every model that is compiled.
+
+    It holds in every thread and after `clear_session()`. A policy that the script sets
+    itself wins.
+
+    Args:
+        name: The precision, as `enable_amp` takes it.
+        level: The level, likewise; None for the default.
+        audits: Whether models are audited.
+    """
+
+    def __init__(self, name: str, level: str | None = None, *, audits: bool = False) -> None:
+        self._name, self._level, self._audits = name, level, audits
+        self._stack = contextlib.ExitStack()
+        self._companions: WeakKeyDictionary[Any, Companion] = WeakKeyDictionary()
+        self._all: list[Companion] = []
+        self._own_policies: dict[str, None] = {}
+        self._process = os.getpid()
+
+    def start(self) -> None:
+        """Switches it on.
+
+        Raises:
+            AmpError: As `enable_amp` does.
+        """
+        options = {} if self._level is None else {"level": self._level}
+        self._asked = enable_amp(self._name, **options)
+        with contextlib.ExitStack() as stack:
+            stack.callback(disable_amp)
+            stack.enter_context(_keras.default_policy_chosen(_chosen_policy))
+            stack.enter_context(_keras.training_accompanied(self._compile, self._fit))
+            self._stack = stack.pop_all()
+
+    def stop(self, report: str | None = None) -> RunSummary | None:
+        """Switches it off.
+
+        Args:
+            report: The file that a report will be in, if any.
+
+        Returns:
+            What there is to tell; None in a process that was forked off.
+        """
+        if os.getpid() != self._process:
+            return None
+        models = tuple(one.summary() for one in self._all)
+        self._stack.close()
+        notes = tuple(
+            f"The script set its own policy, {name!r}, which was left alone."
+            for name in self._own_policies
+        )
+        asked = self._asked
+        return RunSummary(self._name, asked.precision, asked.level, models, notes, report)
+
+    def _compile(self, call: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> None:
+        policy = keras.config.dtype_policy().name
+        if policy != self._asked.policy_name:
+            self._own_policies[policy] = None
+        companion = self._companions.get(model)
+        if companion is None:
+            companion = Companion(model, audits=self._audits)
+            self._companions[model] = companion
+            self._all.append(companion)
+        companion.compile(call, arguments)
+
+    def _fit(self, call: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> Any:
+        companion = self._companions.get(model)
+        return call(**arguments) if companion is None else companion.fit(call, arguments)
+
+
+def _chosen_policy() -> str | None:
+    asked = state.current()
+    return None if asked is None else asked.policy_name
