@@ -14,6 +14,7 @@ import tensorflow as tf
 from tests.inspection.monitored import BAD, SCALE, Gan, OwnStep, batches, fit, identity, scaled
 from tf_amp_kit.callers import running_methods_of
 from tf_amp_kit.errors import InputsError, LossScaleWarning, OptimizerError
+from tf_amp_kit.inspection import skips
 from tf_amp_kit.inspection.monitor import AmpMonitor
 from tf_amp_kit.inspection.skips import SkipWatch
 from tf_amp_kit.precision.loss_scaling.optimizer import LossScaleOptimizer
@@ -388,7 +389,7 @@ def test_a_healthy_run_is_read_once_in_as_many_steps_as_may_be_skipped(reads, fi
 
 def test_a_healthy_run_keeps_the_train_function_of_keras(monkeypatch, finder):
     fed = []
-    monkeypatch.setattr(SkipWatch, "_feed_by_hand", lambda *arguments: fed.append(arguments))
+    monkeypatch.setattr(skips, "feed_by_hand", lambda *arguments: fed.append(arguments))
     fit(identity(steps_per_execution=3), range(50), watching(10))
     assert fed == []
 

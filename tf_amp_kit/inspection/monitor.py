@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any, Final
 
 import keras
 
 from tf_amp_kit.callers import running_methods_of, stacklevel_of_user
 from tf_amp_kit.errors import LossScaleWarning, OptimizerError
+from tf_amp_kit.inspection.board import Board
 from tf_amp_kit.inspection.guard import StateGuard
+from tf_amp_kit.inspection.monitor_arguments import check_arguments
 from tf_amp_kit.inspection.readings import Interval, ScaleReader, Trend
 from tf_amp_kit.inspection.skips import DEFAULT_SKIPS, SkipWatch
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
@@ -72,6 +74,12 @@ class AmpMonitor(keras.callbacks.Callback):
         consecutive_skips: Skipped steps in a row that are fine. From 2**15 the
             default of 15 lead to a scale of 1. The scale is read about once in
             as many steps; executions of more steps than this run one by one.
+        log_dir: A folder for TensorBoard: at each reading `amp/loss_scale` and
+            `amp/skipped_steps`, over the steps that were made.
+        log_numerics: Whether each epoch writes to `log_dir`, too, what
+            `measure_numerics` finds in its first batch: for each tensor the shares
+            that overflow and underflow, and a histogram of its powers of two. That
+            takes a step in float32, traced anew.
 
     Raises:
         OptimizerError: If an argument is out of its range; at the start of `fit`,
@@ -104,10 +112,13 @@ class AmpMonitor(keras.callbacks.Callback):
         prefix: str = "",
         on_nonfinite: str | Callable[[Any], Any] | None = None,
         consecutive_skips: int = DEFAULT_SKIPS,
+        log_dir: str | os.PathLike[str] | None = None,
+        log_numerics: bool = True,
     ) -> None:
-        _check_arguments(every, max_skip_rate, optimizer)
+        check_arguments(every, max_skip_rate, optimizer)
         self._watch = SkipWatch(on_nonfinite, consecutive_skips, verbose=verbose)
         super().__init__()
+        self._board = None if log_dir is None else Board(log_dir, prefix, numerics=log_numerics)
         self.every = every
         self.verbose = verbose
         self.max_skip_rate = max_skip_rate
@@ -187,11 +198,15 @@ class AmpMonitor(keras.callbacks.Callback):
 
     def _take_places(self) -> None:
         """Moves to the front: only the callbacks behind this one see what it logs."""
-        watch = self._watch
-        last = [watch] if watch.prepare(self.model, self.params, self._reader) else []
+        watch, board = self._watch, self._board
+        last: list[Any] = [watch] if watch.prepare(self.model, self.params, self._reader) else []
+        if board is not None:
+            board.set_model(self.model)
+            board.on_train_begin()
+            last.append(board)
         for callbacks in running_methods_of(keras.callbacks.CallbackList):
             if self in callbacks.callbacks:
-                others = [one for one in callbacks.callbacks if one not in (self, watch)]
+                others = [one for one in callbacks.callbacks if one not in (self, watch, board)]
                 # A new list: the present one is being walked through.
                 callbacks.callbacks = [self, *others, *last]
 
@@ -215,6 +230,8 @@ class AmpMonitor(keras.callbacks.Callback):
         has_moved = interval.before.scale != state.scale
         if self.verbose and (has_moved or (self.every and batch != 0)):
             self._print(interval, "end" if batch is None else f"step {batch}")
+        if self._board is not None:
+            self._board.write_scale(state.scale, interval)
         for message in self._trend.add(interval):
             self._warn(message)
         return state
@@ -275,23 +292,3 @@ class AmpMonitor(keras.callbacks.Callback):
                 "stop_on_nan has nothing to look at. Expected 'loss' in the logs. "
                 f"Received: {sorted(logs)}."
             )
-
-
-def _check_arguments(every: Any, max_skip_rate: Any, optimizer: Any) -> None:
-    if every is not None and (
-        not isinstance(every, Integral) or isinstance(every, bool) or every < 1
-    ):
-        raise OptimizerError(
-            f"Expected a whole number of batches from 1 up, or None. Received: every={every!r}."
-        )
-    if max_skip_rate is not None and (
-        not isinstance(max_skip_rate, Real) or not 0 <= float(max_skip_rate) <= 1
-    ):
-        raise OptimizerError(
-            f"Expected a share from 0 to 1, or None. Received: max_skip_rate={max_skip_rate!r}."
-        )
-    if optimizer is not None and not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise OptimizerError(
-            "Expected a keras.optimizers.Optimizer, or None for the compiled one. "
-            f"Received: optimizer={optimizer!r}."
-        )

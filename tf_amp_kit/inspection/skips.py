@@ -1,15 +1,12 @@
 """Getting hold of the batch that made one step too many be skipped.
 
-Callbacks see no data, and a step compiled by XLA cannot hand any out. So the
-one execution that may go too far is fed by hand, batch by batch, to the same
-train function: no graph changes, and what was fed is known.
+The one execution that may go too far is fed by hand.
 """
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any, Final
 
@@ -18,6 +15,7 @@ import tensorflow as tf
 
 from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import AmpError, LossScaleWarning, OptimizerError, TrainingStuckError
+from tf_amp_kit.inspection.feeding import feed_by_hand, of_all_replicas
 from tf_amp_kit.inspection.readings import ScaleReader
 from tf_amp_kit.precision.loss_scaling.state import LossScaleState
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
@@ -110,7 +108,7 @@ class SkipWatch(keras.callbacks.Callback):
         if self._num_unseen < num_steps:
             self._look()
         if self._num_unseen < num_steps:
-            self._feed_by_hand(batch, num_steps)
+            feed_by_hand(self.model, batch, self._fed)
         else:
             self._num_unseen -= num_steps
 
@@ -127,26 +125,9 @@ class SkipWatch(keras.callbacks.Callback):
         # Negative where somebody loaded an earlier state since.
         return min(self._state.consecutive_skips, max(0, skipped))
 
-    def _feed_by_hand(self, first_step: int, num_steps: int) -> None:
-        """Replaces the train function for one call."""
-        model, function = self.model, self.model.train_function
-
-        def by_hand(iterator: Any) -> Any:
-            # First of all: a step may raise.
-            if model.train_function is by_hand:
-                model.train_function = function
-            outputs, is_fed = None, False
-            batches = itertools.islice(iterator, num_steps)
-            for step, batch in enumerate(batches, start=first_step):
-                outputs, is_fed = self._fed(function, iterator, batch, step), True
-            # What is exhausted at once says so in Keras's own way.
-            return outputs if is_fed else function(iterator)
-
-        model.train_function = by_hand
-
-    def _fed(self, function: Callable[[Any], Any], iterator: Any, batch: Any, step: int) -> Any:
+    def _fed(self, function: Callable[[Any], Any], alone: Any, batch: Any, step: int) -> Any:
         try:
-            outputs = function(_alone(batch, iterator))
+            outputs = function(alone)
         except (TrainingStuckError, tf.errors.InvalidArgumentError):
             # The optimizer counts the skip before it gives up.
             self._judge(batch, step)
@@ -163,7 +144,7 @@ class SkipWatch(keras.callbacks.Callback):
         was_skipped = self._state.skipped_steps > before.skipped_steps
         if was_skipped and self._row() > self._max_row:
             self._is_done = True
-            self.batch = _of_all_replicas(batch, self.model.distribute_strategy)
+            self.batch = of_all_replicas(batch, self.model.distribute_strategy)
             self._find(before.scale, step)
 
     def _find(self, loss_scale: float, step: int) -> None:
@@ -186,45 +167,6 @@ class SkipWatch(keras.callbacks.Callback):
             # Keras's progress bar leaves the cursor behind what it has drawn.
             start = "\n" if self.params.get("verbose") in (1, "auto") else ""
             print(f"{start}{place}. With its batch:\n{self.report}")
-
-
-def _alone(batch: Any, iterator: Any) -> Iterable[Any]:
-    """Makes what a train function takes, with nothing in it but one batch."""
-    if not isinstance(iterator, tf.data.Iterator):
-        # Of several replicas: Keras goes through anything else in Python.
-        return [batch]
-    alone = tf.data.experimental.to_variant(tf.data.Dataset.from_tensors(batch))
-    # With the batch's own shapes, the first one would be traced for no other size.
-    dataset = tf.data.experimental.from_variant(alone, iterator.element_spec)
-    one: Iterator[Any] = iter(dataset.with_options(_plain_options()))
-    return one
-
-
-def _plain_options() -> tf.data.Options:
-    """Options without what pays off for long data sets, and takes longer than one batch."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    options.experimental_optimization.apply_default_optimizations = False
-    options.experimental_optimization.inject_prefetch = False
-    return options
-
-
-def _of_all_replicas(batch: Any, strategy: Any) -> Any:
-    """Joins the parts of all replicas: which of them was bad, no counter tells."""
-
-    def joined(value: Any) -> Any:
-        parts = strategy.experimental_local_results(value)
-        if isinstance(parts[0], tf.experimental.Optional):
-            # So Keras writes None in a data set.
-            return None
-        if len(parts) == 1 or parts[0].shape.rank == 0:
-            return parts[0]
-        if isinstance(parts[0], tf.SparseTensor):
-            return tf.sparse.concat(axis=0, sp_inputs=list(parts))
-        return tf.concat(parts, axis=0)
-
-    whole = tf.nest.map_structure(joined, batch)
-    return whole if isinstance(whole, tuple) else (whole,)
 
 
 def _why_useless(reader: ScaleReader, max_row: int) -> str:
