@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         plot_curves,
         plot_gradient_histograms,
     )
+    from tf_amp_kit.reporting.html import write_report
     from tf_amp_kit.reporting.plots import (
         plot_exponents,
         plot_gradients,
@@ -120,6 +121,7 @@ __all__ = [
     "safe_epsilon",
     "safe_mask_value",
     "to_float32",
+    "write_report",
 ]
 
 # Where the public names are at home; loaded on first use.
@@ -171,6 +173,7 @@ _HOMES: Final = {
     "safe_epsilon": "tf_amp_kit.precision.layers.constants",
     "safe_mask_value": "tf_amp_kit.precision.layers.constants",
     "to_float32": "tf_amp_kit.precision.conversion.convert",
+    "write_report": "tf_amp_kit.reporting.html",
 }
 
 # Public names that are modules.

@@ -14,9 +14,9 @@ from tf_amp_kit.formats import HALF_PRECISIONS, parse_precision
 from tf_amp_kit.hardware.facts import probe_cpu, probe_gpu
 from tf_amp_kit.hardware.rules import Verdict, judge_cpu, judge_gpu, judge_tpu
 
-__all__ = ["Device", "Hardware", "detect_hardware", "is_fast", "slow_reason"]
+__all__ = ["COLUMNS", "Device", "Hardware", "detect_hardware", "is_fast", "slow_reason"]
 
-_COLUMNS: Final = ("Device", "Model", "Precision", "Fast", "Why")
+COLUMNS: Final = ("Device", "Model", "Precision", "Fast", "Why")
 _WORDS: Final = {True: "yes", False: "no", None: "unknown"}
 
 
@@ -121,15 +121,16 @@ class Hardware:
         }
 
     def __str__(self) -> str:
-        return tables.render_table(_COLUMNS, self._rows(), title=self._title())
+        return tables.render_table(COLUMNS, self.rows(), title=self._title())
 
     def _repr_html_(self) -> str:
-        return tables.html_table(_COLUMNS, self._rows(), title=self._title())
+        return tables.html_table(COLUMNS, self.rows(), title=self._title())
 
     def _title(self) -> str:
         return f"auto: {self.auto_precision} ({self.auto_reason})"
 
-    def _rows(self) -> list[tuple[str, ...]]:
+    def rows(self) -> list[tuple[str, ...]]:
+        """Returns the rows of the table, as text."""
         rows: list[tuple[str, ...]] = []
         for device in self.devices:
             names = (device.name, device.model or "unknown")

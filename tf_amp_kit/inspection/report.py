@@ -13,9 +13,9 @@ from tf_amp_kit.errors import FindingsError
 from tf_amp_kit.inspection.findings import SEVERITIES, Finding, at_least
 from tf_amp_kit.tables import html_table, render_table, wrapped
 
-__all__ = ["AuditReport", "LayerRow"]
+__all__ = ["AUDIT_COLUMNS", "AuditReport", "LayerRow"]
 
-_COLUMNS: Final = ("Layer", "Class", "Policy", "Output", "Compute", "Findings")
+AUDIT_COLUMNS: Final = ("Layer", "Class", "Policy", "Output", "Compute", "Findings")
 # What tells layers apart stays in one piece; dtypes and codes wrap well.
 _KEPT_WIDTHS: Final = {"Layer": 36, "Class": 24, "Policy": 16}
 _MAX_EXAMPLES: Final = 3
@@ -138,13 +138,13 @@ class AuditReport:
         return json.dumps(self.to_dict(), indent=2)
 
     def __repr__(self) -> str:
-        counts = f"{len(self.rows)} layers, {self._summary() or 'no findings'}"
+        counts = f"{len(self.rows)} layers, {self.summary() or 'no findings'}"
         return f"<AuditReport of {self.model_name!r} in {self.precision}: {counts}>"
 
     def __str__(self) -> str:
         parts = [f"Audit of {self.model_name!r}, expected to compute in {self.precision}"]
         if self.rows:
-            parts.append(render_table(_COLUMNS, list(self._cells()), kept_widths=_KEPT_WIDTHS))
+            parts.append(render_table(AUDIT_COLUMNS, list(self.cells()), kept_widths=_KEPT_WIDTHS))
         parts.extend(self.remarks)
         grave = self.findings_at_least("warning")
         parts.extend(_long_form(one) for one in grave)
@@ -153,12 +153,12 @@ class AuditReport:
         if not self.findings:
             parts.append("No findings.")
         if self.findings:
-            parts.append(self._summary())
+            parts.append(self.summary())
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
         title = f"Audit of {self.model_name!r}, expected to compute in {self.precision}"
-        table = html_table(_COLUMNS, list(self._cells()), title=title)
+        table = html_table(AUDIT_COLUMNS, list(self.cells()), title=title)
         findings = html_table(
             ("Code", "Severity", "Layer", "What happens", "Line", "Fix"),
             [
@@ -169,7 +169,8 @@ class AuditReport:
         remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
         return table + remarks + (findings if self.findings else "<p>No findings.</p>")
 
-    def _cells(self) -> Iterable[tuple[str, ...]]:
+    def cells(self) -> Iterable[tuple[str, ...]]:
+        """Yields the rows of the table, as text."""
         for row in self.rows:
             compute = ", ".join(row.compute_dtypes) or "-"
             yield (
@@ -181,7 +182,8 @@ class AuditReport:
                 " ".join(row.findings),
             )
 
-    def _summary(self) -> str:
+    def summary(self) -> str:
+        """Counts the findings in words; empty if there are none."""
         counts = Counter(one.severity for one in self.findings)
         return ", ".join(
             f"{counts[name]} {name}{'' if counts[name] == 1 else 's'}"

@@ -91,10 +91,11 @@ def _finish(session: Any, report: str | None, *, quiet: bool) -> None:
 
 
 def _write(summary: Any, report: str) -> None:
-    from tf_amp_kit.reporting.html import write_report
+    from tf_amp_kit.launcher.section import section_of_run
+    from tf_amp_kit.reporting.html import section_of, write_sections
 
-    audits = [one.audit for one in summary.models if one.audit is not None]
-    write_report([summary, *audits], report)
+    audits = [section_of(one.audit) for one in summary.models if one.audit is not None]
+    write_sections([section_of_run(summary), *audits], report)
 
 
 def _say(text: str) -> None:

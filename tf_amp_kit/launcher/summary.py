@@ -90,10 +90,11 @@ class RunSummary:
         parts = [f"Ran in {self.precision}, level {self.level}{asked}"]
         if self.models:
             parts.append(self._table())
-        notes = [wrapped(one) for one in self._sentences()]
+        notes = [wrapped(one) for one in self._ends()]
         return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])])
 
-    def _table(self) -> str:
+    def columns(self) -> dict[str, list[str]]:
+        """Returns the cells of the table by column, those that hold anything."""
         columns = {
             "Model": [one.name for one in self.models],
             f"In {self.precision}": [_share(one) for one in self.models],
@@ -105,14 +106,23 @@ class RunSummary:
                 _NOTHING if one.loss_scale is None else f"{one.loss_scale:g}" for one in self.models
             ],
         }
-        shown = {name: cells[:_NUM_SHOWN] for name, cells in columns.items() if any(cells)}
+        return {name: cells for name, cells in columns.items() if any(cells)}
+
+    def _table(self) -> str:
+        shown = {name: cells[:_NUM_SHOWN] for name, cells in self.columns().items()}
         rows = list(zip(*shown.values(), strict=True))
         return render_table([*shown], rows, right_aligned=("Steps", "Skipped", "Loss scale"))
 
-    def _sentences(self) -> Iterator[str]:
+    def _ends(self) -> Iterator[str]:
         more = len(self.models) - _NUM_SHOWN
         if more > 0:
             yield f"... and {more} more models."
+        yield from self.sentences()
+        if self.report is not None:
+            yield f"Report: {self.report}"
+
+    def sentences(self) -> Iterator[str]:
+        """Yields what there is to know beside the table."""
         grouped: dict[str, list[str]] = {}
         for one in self.models:
             for note in one.notes:
@@ -120,8 +130,6 @@ class RunSummary:
         for note, names in grouped.items():
             yield f"{some(names)}: {note}"
         yield from self.notes
-        if self.report is not None:
-            yield f"Report: {self.report}"
 
 
 def _as_dict(one: ModelSummary) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from tf_amp_kit.errors import InputsError
 if TYPE_CHECKING:
     from tf_amp_kit.comparison.memory.record import MemoryEstimate
 
-__all__ = ["layers_table", "parts_table", "verdict"]
+__all__ = ["LAYER_COLUMNS", "layer_rows", "layers_table", "part_rows", "parts_table", "verdict"]
+
+LAYER_COLUMNS: Final = ("Layer", "Weights", "Kept")
 
 _PHASES: Final = {
     "forward": "the forward pass",
@@ -34,6 +36,11 @@ def verdict(estimate: MemoryEstimate) -> str:
 
 def parts_table(estimate: MemoryEstimate) -> str:
     """Lays out what the memory is for."""
+    return tables.render_table(("Part", "Size"), part_rows(estimate), right_aligned=("Size",))
+
+
+def part_rows(estimate: MemoryEstimate) -> list[tuple[str, str]]:
+    """Returns the rows of `parts_table`."""
     rows = [("weights", estimate.weights_bytes)]
     if estimate.master_weights_bytes:
         rows.append(("  float32 masters of half layers", estimate.master_weights_bytes))
@@ -46,8 +53,7 @@ def parts_table(estimate: MemoryEstimate) -> str:
         ("in use at the peak", estimate.live_bytes),
         ("held by the process", estimate.peak_bytes),
     ]
-    cells = [(name, size(value)) for name, value in rows]
-    return tables.render_table(("Part", "Size"), cells, right_aligned=("Size",))
+    return [(name, size(value)) for name, value in rows]
 
 
 def layers_table(estimate: MemoryEstimate, max_rows: int | None) -> str:
@@ -61,16 +67,19 @@ def layers_table(estimate: MemoryEstimate, max_rows: int | None) -> str:
         raise InputsError(
             f"Expected a whole number from 0 up, or None for all. Received: max_rows={max_rows!r}."
         )
+    rows = layer_rows(estimate)
+    table = tables.render_table(LAYER_COLUMNS, rows[:max_rows], right_aligned=LAYER_COLUMNS[1:])
+    if max_rows is not None and len(rows) > max_rows:
+        table += f"\n... and {len(rows) - max_rows} more layers: estimate.table() shows all."
+    return table
+
+
+def layer_rows(estimate: MemoryEstimate) -> list[tuple[str, str, str]]:
+    """Returns the rows of `layers_table`, those that take most first."""
     ranked = sorted(
         estimate.layers, key=lambda one: one.weights_bytes + one.activations_bytes, reverse=True
     )
-    rows = [
+    return [
         (one.path or "(model)", size(one.weights_bytes), size(one.activations_bytes))
-        for one in ranked[:max_rows]
+        for one in ranked
     ]
-    table = tables.render_table(
-        ("Layer", "Weights", "Kept"), rows, right_aligned=("Weights", "Kept")
-    )
-    if max_rows is not None and len(ranked) > max_rows:
-        table += f"\n... and {len(ranked) - max_rows} more layers: estimate.table() shows all."
-    return table

@@ -124,9 +124,10 @@ class NonFiniteReport:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return "\n".join(self.lines())
 
-    def _lines(self) -> list[str]:
+    def lines(self) -> list[str]:
+        """Returns what is printed, the headline first."""
         run = f"{self.precision}, loss scale {self.loss_scale:g}"
         notes = [wrapped(f"Note: {note}") for note in self.notes]
         if self.origin is None:

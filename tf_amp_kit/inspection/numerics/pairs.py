@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,9 +15,16 @@ from tf_amp_kit.inspection.numerics.noise import NOISE
 from tf_amp_kit.inspection.numerics.statistics import StatisticsCounter, TensorStatistics
 from tf_amp_kit.tables import percent, render_table, some, wrapped
 
-__all__ = ["GradientComparison", "GradientPair", "compare_arrays"]
+__all__ = ["GRADIENT_COLUMNS", "GradientComparison", "GradientPair", "compare_arrays"]
 
-_COLUMNS: Final = ("Gradient of", "Elements", "Cosine", "Relative error", "Vanished", "Not finite")
+GRADIENT_COLUMNS: Final = (
+    "Gradient of",
+    "Elements",
+    "Cosine",
+    "Relative error",
+    "Vanished",
+    "Not finite",
+)
 _NUM_SHOWN: Final = 10
 
 
@@ -122,14 +129,27 @@ class GradientComparison:
         Args:
             max_rows: How many to show; None for all.
         """
-        title = (
+        rows = list(self.cells(max_rows))
+        kept = dict.fromkeys(GRADIENT_COLUMNS[1:], 15)
+        numbers = GRADIENT_COLUMNS[1:]
+        return render_table(
+            GRADIENT_COLUMNS, rows, right_aligned=numbers, kept_widths=kept, title=self.title()
+        )
+
+    def title(self) -> str:
+        """Says what was compared."""
+        return (
             f"Gradients of {self.model_name!r}: {self.precision} at loss scale "
             f"{self.loss_scale:g} against float32, one batch of {self.num_samples} samples"
         )
-        rows = [_cells(one) for one in (self.whole, *self.worst()[:max_rows])]
-        kept = dict.fromkeys(_COLUMNS[1:], 15)
-        numbers = _COLUMNS[1:]
-        return render_table(_COLUMNS, rows, right_aligned=numbers, kept_widths=kept, title=title)
+
+    def cells(self, max_rows: int | None = None) -> Iterable[Sequence[str]]:
+        """Yields the rows of the table, as text: all weights together, then the worst.
+
+        Args:
+            max_rows: How many weights to give; None for all.
+        """
+        return map(_cells, (self.whole, *self.worst()[:max_rows]))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as a dictionary for strict JSON."""

@@ -15,12 +15,20 @@ from tf_amp_kit.inspection.numerics.scales import ScaleAdvice
 from tf_amp_kit.inspection.numerics.statistics import TensorStatistics
 from tf_amp_kit.tables import percent, render_table, some, wrapped
 
-__all__ = ["NumericsReport", "TensorNumerics"]
+__all__ = ["NUMERICS_COLUMNS", "NumericsReport", "TensorNumerics"]
 
-_COLUMNS: Final = ("Tensor", "Kind", "Largest", "Overflow", "Underflow", "Subnormal", "Headroom")
-_NUMBERS: Final = frozenset(_COLUMNS[2:])
+NUMERICS_COLUMNS: Final = (
+    "Tensor",
+    "Kind",
+    "Largest",
+    "Overflow",
+    "Underflow",
+    "Subnormal",
+    "Headroom",
+)
+_NUMBERS: Final = frozenset(NUMERICS_COLUMNS[2:])
 # Numbers stay in one piece; paths wrap well.
-_KEPT_WIDTHS: Final = dict.fromkeys(_COLUMNS[1:], 15)
+_KEPT_WIDTHS: Final = dict.fromkeys(NUMERICS_COLUMNS[1:], 15)
 _NUM_SHOWN: Final = 10
 
 
@@ -165,10 +173,22 @@ class NumericsReport:
         Args:
             max_rows: How many to show; None for all.
         """
-        rows = [_cells(one) for one in self.worst()[:max_rows]]
+        rows = list(self.cells(max_rows))
         return render_table(
-            _COLUMNS, rows, right_aligned=_NUMBERS, kept_widths=_KEPT_WIDTHS, title=self._title()
+            NUMERICS_COLUMNS,
+            rows,
+            right_aligned=_NUMBERS,
+            kept_widths=_KEPT_WIDTHS,
+            title=self.title(),
         )
+
+    def cells(self, max_rows: int | None = None) -> Iterable[Sequence[str]]:
+        """Yields the rows of the table, as text.
+
+        Args:
+            max_rows: How many to give; None for all.
+        """
+        return map(_cells, self.worst()[:max_rows])
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as a dictionary for strict JSON."""
@@ -200,17 +220,19 @@ class NumericsReport:
         if max_rows is not None and len(self.tensors) > max_rows:
             hidden = len(self.tensors) - max_rows
             lines.append(f"... and {hidden} more tensors: report.table() shows all.")
-        lines += ["", *map(wrapped, self._summary())]
+        lines += ["", *map(wrapped, self.summary())]
         return "\n".join([*lines, *(wrapped(f"Note: {note}") for note in self.notes)])
 
-    def _title(self) -> str:
+    def title(self) -> str:
+        """Says what was measured."""
         batches = "1 batch" if self.num_batches == 1 else f"{self.num_batches} batches"
         return (
             f"Numerics of {self.model_name!r} in {self.precision}, gradients at loss scale "
             f"{self.loss_scale:g}, {batches} of {self.num_samples} samples in all"
         )
 
-    def _summary(self) -> Iterable[str]:
+    def summary(self) -> Iterable[str]:
+        """Yields what it comes to, in sentences."""
         judged = self.judged()
         over = sum(one.judgement.num_overflow > 0 for one in judged)
         under = sum(one.judgement.num_underflow > 0 for one in judged)

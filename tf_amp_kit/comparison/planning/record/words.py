@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 __all__ = [
     "apart",
     "effort",
+    "error_rows",
     "errors_table",
     "step_times",
+    "unit_rows",
     "units_table",
     "verdict",
 ]
@@ -78,6 +80,15 @@ def units_table(
         units: Those to show, in this order.
         with_precision: Whether a column says what each runs in.
     """
+    title, columns, rows = unit_rows(plan, units, with_precision=with_precision)
+    kept = dict.fromkeys(columns[1:], 24)
+    return render_table(columns, rows, right_aligned=_UNIT_NUMBERS, kept_widths=kept, title=title)
+
+
+def unit_rows(
+    plan: PrecisionPlan, units: Sequence[UnitEffect], *, with_precision: bool = False
+) -> tuple[str, list[str], list[list[str]]]:
+    """Returns title, columns and rows of `units_table`."""
     columns = [*_UNIT_COLUMNS]
     rows = [list(_unit_cells(unit)) for unit in units]
     if with_precision:
@@ -89,8 +100,7 @@ def units_table(
         f"Errors in the {plan.metric}: a layer alone in half; the plan without its pin, "
         "predicted and measured"
     )
-    kept = dict.fromkeys(columns[1:], 24)
-    return render_table(columns, rows, right_aligned=_UNIT_NUMBERS, kept_widths=kept, title=title)
+    return title, columns, rows
 
 
 def _unit_cells(unit: UnitEffect) -> Sequence[str]:
@@ -107,11 +117,15 @@ def _unit_cells(unit: UnitEffect) -> Sequence[str]:
 
 def errors_table(plan: PrecisionPlan) -> str:
     """Lays out the errors in all metrics, and next to them how much two batches differ."""
+    columns, cells = error_rows(plan)
+    return render_table(columns, cells, right_aligned=columns[1:])
+
+
+def error_rows(plan: PrecisionPlan) -> tuple[list[str], list[list[str]]]:
+    """Returns columns and rows of `errors_table`."""
     rows = list(_error_rows(plan))
     shown = [i for i in range(len(_ERROR_COLUMNS)) if any(row[i] != "-" for row in rows)]
-    columns = [_ERROR_COLUMNS[i] for i in shown]
-    cells = [[row[i] for i in shown] for row in rows]
-    return render_table(columns, cells, right_aligned=columns[1:])
+    return [_ERROR_COLUMNS[i] for i in shown], [[row[i] for i in shown] for row in rows]
 
 
 def _error_rows(plan: PrecisionPlan) -> Iterator[Sequence[str]]:

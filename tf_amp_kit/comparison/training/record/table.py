@@ -44,9 +44,8 @@ class Table:
 
     def text(self) -> str:
         """Lays the table out as plain text."""
-        shown = list(self._shown())
-        columns, rows = self._chosen(shown)
-        numbers = [self.columns[i] for i in shown if i >= self.num_names]
+        columns, rows = self.shown()
+        numbers = [name for name in columns if self.columns.index(name) >= self.num_names]
         kept = dict.fromkeys(numbers, 30)
         table = render_table(
             columns, rows, right_aligned=numbers, kept_widths=kept, title=self.title
@@ -55,9 +54,11 @@ class Table:
 
     def html(self) -> str:
         """Lays the table out as HTML, without the notes."""
-        return html_table(*self._chosen(list(self._shown())), title=self.title)
+        return html_table(*self.shown(), title=self.title)
 
-    def _chosen(self, shown: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+    def shown(self) -> tuple[list[str], list[list[str]]]:
+        """Returns the columns that hold something, and the rows."""
+        shown = list(self._shown())
         return [self.columns[i] for i in shown], [[row[i] for i in shown] for row in self.rows]
 
     def _shown(self) -> Iterator[int]:
