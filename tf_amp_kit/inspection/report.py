@@ -123,6 +123,15 @@ class AuditReport:
             )
         return tuple(one for one in self.findings if one.severity in at_least(severity))
 
+    def summary(self) -> str:
+        """Returns how many findings of each severity there are; empty for none."""
+        counts = Counter(one.severity for one in self.findings)
+        return ", ".join(
+            f"{counts[name]} {name}{'' if counts[name] == 1 else 's'}"
+            for name in SEVERITIES
+            if counts[name]
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as dictionaries, lists and strings."""
         return {
@@ -138,7 +147,7 @@ class AuditReport:
         return json.dumps(self.to_dict(), indent=2)
 
     def __repr__(self) -> str:
-        counts = f"{len(self.rows)} layers, {self._summary() or 'no findings'}"
+        counts = f"{len(self.rows)} layers, {self.summary() or 'no findings'}"
         return f"<AuditReport of {self.model_name!r} in {self.precision}: {counts}>"
 
     def __str__(self) -> str:
@@ -153,7 +162,7 @@ class AuditReport:
         if not self.findings:
             parts.append("No findings.")
         if self.findings:
-            parts.append(self._summary())
+            parts.append(self.summary())
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
@@ -180,14 +189,6 @@ class AuditReport:
                 f"{compute} ({row.remark})" if row.remark else compute,
                 " ".join(row.findings),
             )
-
-    def _summary(self) -> str:
-        counts = Counter(one.severity for one in self.findings)
-        return ", ".join(
-            f"{counts[name]} {name}{'' if counts[name] == 1 else 's'}"
-            for name in SEVERITIES
-            if counts[name]
-        )
 
 
 def _shown(path: str) -> str:
