@@ -16,8 +16,9 @@ from tf_amp_kit.errors import FindingsError, SettingsWarning
 
 SCHEMA = Path(__file__).parent / "reporting" / "schemas" / "sarif-2.1.0-rtm.5.json"
 
-# Line 7 widens; `build_model` begins in line 10.
+# Line 8 widens; `build_model` begins in line 11.
 NETWORK = """\
+import functools
 import keras
 import numpy as np
 from keras import ops
@@ -35,6 +36,17 @@ def build_model():
 def build_clean():
     head = keras.layers.Dense(1, dtype="float32")
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), head])
+
+build_wrapped = functools.wraps(build_model)(lambda: build_model())
+
+def build_conflict():
+    inputs = keras.Input((4,))
+    return keras.Model(inputs, Clash()(inputs))
+
+class Clash(keras.layers.Layer):
+    def call(self, inputs):
+        import tensorflow as tf
+        return tf.add(inputs, tf.constant(1.0))
 """
 
 FORMATS = ["text", "json", "github", "sarif"]
@@ -87,10 +99,10 @@ def test_annotations_point_into_the_repository(capsys):
     code, printed = audit(capsys, "--format", "github")
     first, *others = printed.out.splitlines()
     assert code == 1
-    assert first.startswith("::warning file=models/network.py,line=7,title=AMP101%3A float ")
+    assert first.startswith("::warning file=models/network.py,line=8,title=AMP101%3A float ")
     # The head in half precision and the missing pins have no line of their own.
     assert [line[:50] for line in others[:2]] == [
-        "::warning file=models/network.py,line=10,title=AMP"
+        "::warning file=models/network.py,line=11,title=AMP"
     ] * 2
     assert others[2] == "Audit of 'net', expected to compute in bfloat16: 3 warnings"
 
@@ -103,15 +115,26 @@ def test_sarif_is_valid_and_points_into_the_repository(capsys):
     assert code == 1
     assert {place["artifactLocation"]["uri"] for place in places} == {"models/network.py"}
     assert places[0]["region"] == {
-        "startLine": 7,
+        "startLine": 8,
         "snippet": {"text": "return ops.multiply(inputs, np.float32(2))"},
     }
-    assert [place["region"]["startLine"] for place in places[1:]] == [10, 10]
+    assert [place["region"]["startLine"] for place in places[1:]] == [11, 11]
+
+
+def test_a_wrapped_builder_is_shown_where_it_is_written(capsys):
+    printed = audit(capsys, "--format", "github", builder="build_wrapped")[1]
+    assert "file=models/network.py,line=11,title=AMP108" in printed.out
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_conflict_while_building_is_an_error_in_every_format(form, capsys):
+    code, printed = audit(capsys, "--format", form, builder="build_conflict")
+    assert (code, told(form, printed.out)[0]) == (1, ("AMP107", "error"))
 
 
 def test_outside_of_a_repository_the_current_directory_is_the_root(repository, capsys):
     repository.joinpath(".git").rmdir()
-    assert "::warning file=network.py,line=7," in audit(capsys, "--format", "github")[1].out
+    assert "::warning file=network.py,line=8," in audit(capsys, "--format", "github")[1].out
 
 
 def test_a_file_stands_for_the_lines_that_it_lacks(repository, capsys):

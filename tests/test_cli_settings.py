@@ -24,7 +24,6 @@ per_layer_ignore = {"(?:en|de)coder/.*" = ["AMP101", "AMP103"]}
 INI = """
 [metadata]
 name = net
-version = 100%
 
 [tf_amp_kit]
 ignore = AMP402, AMP403
@@ -84,6 +83,11 @@ def test_the_nearest_folder_with_a_section_counts(project):
     assert read_settings(inner) == BOTH_SAY
     inner.joinpath("pyproject.toml").write_text("[tool.tf_amp_kit]\nfail_on = 'note'\n")
     assert read_settings(inner) == Strictness(fail_on="note")
+
+
+def test_a_percent_sign_in_setup_cfg_is_one(project):
+    project.joinpath("setup.cfg").write_text("[tf_amp_kit]\nper_layer_ignore = 5%.*: AMP101\n")
+    assert read_settings(project) == Strictness(per_layer_ignore={"5%.*": ["AMP101"]})
 
 
 @pytest.mark.parametrize("mark", ["a folder", "a file, as in a worktree"])

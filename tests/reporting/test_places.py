@@ -21,6 +21,11 @@ def test_what_has_no_line_inside_the_root_is_shown_at_the_builder(source):
     assert PLACES.of(found(source=source)) == AT_THE_BUILDER
 
 
+def test_code_from_a_string_is_no_file_of_the_current_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Places(str(tmp_path)).of(found(source=Source("<string>", 1, ""))) is None
+
+
 def test_a_folder_whose_name_begins_like_the_root_is_outside():
     near = Source("/src/project2/net.py", 7, "")
     assert PLACES.of(found(source=near)) == AT_THE_BUILDER

@@ -7,11 +7,11 @@ In a job of GitHub Actions, findings as annotations on the lines of a pull reque
 ```
 
 Or as code scanning alerts, which remember what was dismissed; the job needs
-`permissions: {security-events: write}`:
+`permissions: {contents: read, security-events: write}`:
 
 ```yaml
 - run: tf-amp-kit audit network:build_model --amp bf16 --format sarif > audit.sarif
-- uses: github/codeql-action/upload-sarif@v3
+- uses: github/codeql-action/upload-sarif@v4
   if: success() || failure()
   with:
     sarif_file: audit.sarif

@@ -126,7 +126,7 @@ def _read_toml(text: str) -> Any:
 
 
 def _read_ini(text: str) -> Any:
-    # Other tools' sections may hold a lone %.
+    # A pattern may hold a lone %.
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(text)
     if not parser.has_section("tf_amp_kit"):
