@@ -19,6 +19,7 @@ AmpError (Exception)
 ├── ProcessDiedError (RuntimeError)  a process of its own that ended without an answer
 ├── MissingExtraError (ImportError)  an optional dependency is not installed
 ├── SelectionError (ValueError)      names that a record does not hold
+├── SettingsError (ValueError)       a project's settings that cannot be read or meant
 └── FindingsError (AssertionError)   an audit found what it was told to refuse
 
 AmpWarning (UserWarning)
@@ -26,6 +27,7 @@ AmpWarning (UserWarning)
 ├── ConversionWarning                a conversion that cannot reach everything
 ├── PureHalfWarning                  level O3 gives up float32 master weights
 ├── PinWarning                       pins that files or `fit` have trouble with
+├── SettingsWarning                  settings of a project that are not read
 └── LossScaleWarning                 scaling that is misused, or does not help
 ```
 """
@@ -54,6 +56,8 @@ __all__ = [
     "PureHalfWarning",
     "ReportError",
     "SelectionError",
+    "SettingsError",
+    "SettingsWarning",
     "SlowPrecisionWarning",
     "TracingError",
     "TrainingStuckError",
@@ -150,6 +154,10 @@ class SelectionError(AmpError, ValueError):
     """Paths or kinds that a record does not hold were asked of it."""
 
 
+class SettingsError(AmpError, ValueError):
+    """Settings of a project that cannot be read, or that name what does not exist."""
+
+
 class FindingsError(AmpError, AssertionError):
     """An audit has findings of a severity that the caller refuses."""
 
@@ -172,6 +180,10 @@ class PureHalfWarning(AmpWarning):
 
 class PinWarning(AmpWarning):
     """Pins that a file keeps only with this package, or that do not help enough."""
+
+
+class SettingsWarning(AmpWarning):
+    """Settings of a project that stand beside others, and are not read."""
 
 
 class LossScaleWarning(AmpWarning):

@@ -150,7 +150,7 @@ def _run_compare(arguments: argparse.Namespace) -> int:
 
     check_drawing(arguments.figure)
     try:
-        with users_modules(is_json=arguments.json):
+        with users_modules(keeps_stdout=arguments.json):
             report = _compared(arguments)
     except KeyboardInterrupt:
         print("tf-amp-kit: interrupted before any run was finished", file=sys.stderr)

@@ -110,7 +110,7 @@ def _opened(arguments: argparse.Namespace) -> Iterator[tuple[Any, dict[str, Any]
     from tf_amp_kit.precision.policy import current_amp
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(users_modules(is_json=arguments.json))
+        stack.enter_context(users_modules(keeps_stdout=arguments.json))
         stack.enter_context(precision_scope(arguments.amp))
         source = load_source(arguments.model)
         stack.enter_context(precision_scope(arguments.amp))

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 __all__ = [
     "add_batch_size",
+    "add_format",
     "add_json",
     "add_sources",
     "check_drawing",
@@ -62,6 +63,29 @@ def data_help(validation: str) -> str:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Adds `--json`."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def add_format(parser: argparse.ArgumentParser, formats: Iterable[str]) -> None:
+    """Adds `--format`, of which `--json` is a short form.
+
+    Args:
+        parser: The parser of the subcommand.
+        formats: The names of the formats: text, which is the default, json and others.
+    """
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
+        "--format",
+        choices=tuple(formats),
+        default="text",
+        help="how to print it (default: %(default)s)",
+    )
+    either.add_argument(
+        "--json",
+        dest="format",
+        action="store_const",
+        const="json",
+        help="short for --format json",
+    )
 
 
 def add_batch_size(parser: argparse.ArgumentParser) -> None:

@@ -40,7 +40,7 @@ def opened(arguments: argparse.Namespace, *, needs_loss: bool) -> Iterator[Subje
     from tf_amp_kit.model_source import built_model, load_data, load_source
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(users_modules(is_json=arguments.json))
+        stack.enter_context(users_modules(keeps_stdout=arguments.json))
         stack.enter_context(precision_scope(arguments.amp))
         source = load_source(arguments.model)
         stack.enter_context(precision_scope(arguments.amp))
@@ -51,17 +51,17 @@ def opened(arguments: argparse.Namespace, *, needs_loss: bool) -> Iterator[Subje
 
 
 @contextlib.contextmanager
-def users_modules(*, is_json: bool) -> Iterator[None]:
+def users_modules(*, keeps_stdout: bool) -> Iterator[None]:
     """Lets modules of the current directory be imported.
 
     Args:
-        is_json: Whether standard output is kept for JSON: what the user's code
-            prints goes to standard error then.
+        keeps_stdout: Whether standard output is kept for another program to read:
+            what the user's code prints goes to standard error then.
     """
     from tf_amp_kit.model_source import current_directory_importable
 
     with contextlib.ExitStack() as stack:
-        if is_json:
+        if keeps_stdout:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         stack.enter_context(current_directory_importable())
         yield

@@ -12,7 +12,7 @@ from tf_amp_kit import hardware
 from tf_amp_kit.errors import FindingsError, LoadError
 from tf_amp_kit.formats import HALF_PRECISIONS, is_half, parse_precision
 from tf_amp_kit.inspection.expected import expected_precision
-from tf_amp_kit.inspection.findings import CODES, SEVERITIES, Finding
+from tf_amp_kit.inspection.findings import CODES, Finding, gravest_first
 from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.inspection.report import AuditReport, LayerRow
 from tf_amp_kit.inspection.rows import layer_rows
@@ -213,5 +213,4 @@ def _check_codes(codes: Sequence[str]) -> None:
 
 
 def _sorted(findings: Iterable[Finding], ignore: Sequence[str]) -> tuple[Finding, ...]:
-    kept = [one for one in findings if one.code not in ignore]
-    return tuple(sorted(kept, key=lambda one: SEVERITIES.index(one.severity)))
+    return gravest_first(one for one in findings if one.code not in ignore)

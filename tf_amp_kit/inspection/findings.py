@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tf_amp_kit.tracing.source import Source
 
-__all__ = ["CODES", "SEVERITIES", "Finding", "at_least", "finding"]
+__all__ = ["CODES", "SEVERITIES", "Finding", "at_least", "finding", "gravest_first"]
 
 #: From the gravest on. A note is worth knowing and asks for nothing.
 SEVERITIES: Final = ("error", "warning", "note")
@@ -110,3 +111,16 @@ def at_least(severity: str) -> tuple[str, ...]:
     ('error', 'warning')
     """
     return SEVERITIES[: SEVERITIES.index(severity) + 1]
+
+
+def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sorts findings by severity; those of one severity keep their order.
+
+    Example:
+
+    >>> note = finding("AMP106", "a", "Dense", "casts", "do not")
+    >>> error = finding("AMP102", "b", "Dense", "returns float64", "cast it")
+    >>> [one.path for one in gravest_first([note, error])]
+    ['b', 'a']
+    """
+    return tuple(sorted(findings, key=lambda one: SEVERITIES.index(one.severity)))

@@ -123,6 +123,15 @@ class AuditReport:
             )
         return tuple(one for one in self.findings if one.severity in at_least(severity))
 
+    def summary(self) -> str:
+        """Returns how many findings of each severity there are; empty for none."""
+        counts = Counter(one.severity for one in self.findings)
+        return ", ".join(
+            f"{counts[name]} {name}{'' if counts[name] == 1 else 's'}"
+            for name in SEVERITIES
+            if counts[name]
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as dictionaries, lists and strings."""
         return {
@@ -181,15 +190,6 @@ class AuditReport:
                 f"{compute} ({row.remark})" if row.remark else compute,
                 " ".join(row.findings),
             )
-
-    def summary(self) -> str:
-        """Counts the findings in words; empty if there are none."""
-        counts = Counter(one.severity for one in self.findings)
-        return ", ".join(
-            f"{counts[name]} {name}{'' if counts[name] == 1 else 's'}"
-            for name in SEVERITIES
-            if counts[name]
-        )
 
 
 def _shown(path: str) -> str:
