@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,6 +121,17 @@ def test_an_audit_names_findings(capfd: pytest.CaptureFixture[str]) -> None:
     ).summary
     header = summary.splitlines()[2]
     assert header.split() == ["Model", "In", "bfloat16", "Pinned", "Findings"]
+
+
+def test_a_report_shows_the_run_and_the_audits(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    options = ("--amp", "bf16", "--audit", "--report", str(file))
+    ran = run_here(capfd, *options, script="tuner.py", arguments=("3", "5"))
+    assert ran.summary.endswith(f"Report: {file}\n")
+    titles = re.findall(r'<h2 id="title-\d+">(.*)</h2>', file.read_text())
+    assert titles == ["Run", "Audit of &#39;trial_3&#39;", "Audit of &#39;trial_5&#39;"]
 
 
 def test_the_exit_code_is_the_scripts(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ __all__ = ["drawn"]
 # A page has a head of its own.
 _PROLOG: Final = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 _METADATA: Final = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
-_SIZE: Final = re.compile(r'(<svg[^>]*?) width="[^"]*"', re.DOTALL)
+_WIDTH: Final = re.compile(r'(<svg[^>]*?) width="[^"]*"', re.DOTALL)
+_NAME: Final = re.compile(r' id="([^"]*)"')
 _HEIGHT: Final = re.compile(r'(<svg[^>]*?) height="[^"]*"', re.DOTALL)
 
 
@@ -38,6 +39,11 @@ def drawn(title: str, plot: Callable[..., Any], record: Any) -> Figure:
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     svg = _PROLOG.sub("", buffer.getvalue(), count=1)
-    for pattern, kept in ((_METADATA, ""), (_SIZE, r"\1"), (_HEIGHT, r"\1")):
+    for pattern, kept in ((_METADATA, ""), (_WIDTH, r"\1"), (_HEIGHT, r"\1")):
         svg = pattern.sub(kept, svg, count=1)
-    return Figure(title, svg)
+    return Figure(title, _NAME.sub(lambda found: _if_used(found, svg), svg))
+
+
+def _if_used(name: re.Match[str], svg: str) -> str:
+    """Keeps names that the figure itself refers to: figures of a page share the others."""
+    return name[0] if f"#{name[1]}" in svg else ""

@@ -15,6 +15,7 @@ from tf_amp_kit.reporting.html.views import FINE, LOOK, NEUTRAL, PROBLEM, Sectio
 __all__ = ["render_page"]
 
 _FOLDER: Final = "templates"
+_NOTHING_ELSE: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _WORDS: Final = {PROBLEM: "Problem", LOOK: "Look", FINE: "Fine", NEUTRAL: "For your information"}
 
 
@@ -39,7 +40,7 @@ def render_page(sections: Sequence[Section]) -> str:
             words=_WORDS,
             style=_text("page.css"),
             script=script,
-            policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+            policy=f"{_NOTHING_ELSE}; script-src 'sha256-{digest}'",
         )
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ NEUTRAL: Final = "neutral"
 
 # How columns are called that hold paths of layers, or of what belongs to one.
 _OF_LAYERS: Final = frozenset({"Layer", "Tensor", "Gradient of"})
+
+_LONGEST_WORDS: Final = 60
 
 _NUMBER: Final = re.compile(
     r"(?P<power>2\^)?(?P<value>[-+]?[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)(?: (?P<unit>[KMGT]iB))?"
@@ -60,9 +63,21 @@ class Table:
         columns = enumerate(self.columns)
         return next((place for place, name in columns if name in _OF_LAYERS), None)
 
+    @property
+    def is_prose(self) -> bool:
+        """Whether it holds sentences, which a narrow screen shows below each other."""
+        return any(len(cell.text) > _LONGEST_WORDS for row in self.cells() for cell in row)
+
     def cells(self) -> list[list[Cell]]:
-        """Returns the rows, with all that is text as cells."""
-        return [[Cell(one) if isinstance(one, str) else one for one in row] for row in self.rows]
+        """Returns the rows as cells, each complete: where records leave out what the row above
+        has in its first columns, it is there, so that rows can change places.
+        """
+        rows: list[list[Cell]] = []
+        for row in self.rows:
+            cells = [Cell(one) if isinstance(one, str) else one for one in row]
+            num_left_out = len(list(itertools.takewhile(_is_empty, cells))) if rows else 0
+            rows.append([*rows[-1][:num_left_out], *cells[num_left_out:]] if rows else cells)
+        return rows
 
 
 @dataclass(frozen=True)
@@ -99,6 +114,10 @@ class Section:
     sentences: Sequence[str] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
+
+
+def _is_empty(cell: Cell) -> bool:
+    return not cell.text
 
 
 def sort_key(text: str) -> float | None:
