@@ -56,7 +56,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tf_amp_kit.cli.options import add_format
+from tf_amp_kit.cli.options import add_format, add_quiet
 from tf_amp_kit.cli.process import EXIT_FINDINGS, EXIT_FINE, import_tensorflow
 from tf_amp_kit.cli.project import source_root
 from tf_amp_kit.cli.user_code import precision_scope, users_modules
@@ -89,6 +89,7 @@ def add_audit(commands: Any) -> None:
         help="bf16, fp16, fp32 or auto: what a builder runs under and a file should be in",
     )
     add_format(parser, _FORMATS)
+    add_quiet(parser)
     parser.add_argument(
         "--ignore",
         metavar="CODE",
@@ -123,7 +124,8 @@ def _run_audit(arguments: argparse.Namespace) -> int:
     root = source_root(Path.cwd())  # before the user's code may go elsewhere
     shapes = arguments.input_shape
     with contextlib.ExitStack() as stack:
-        stack.enter_context(users_modules(keeps_stdout=arguments.format != "text"))
+        is_for_programs = arguments.format != "text"
+        stack.enter_context(users_modules(keeps_stdout=is_for_programs, is_quiet=arguments.quiet))
         stack.enter_context(precision_scope(arguments.amp))
         source = load_source(arguments.model)
         stack.enter_context(precision_scope(arguments.amp))

@@ -13,6 +13,7 @@ from typing import Any
 from tf_amp_kit.cli.options import (
     add_batch_size,
     add_json,
+    add_quiet,
     check_drawing,
     count,
     data_help,
@@ -143,6 +144,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         help="exit 1 as well if the steps or seeds are too few to decide",
     )
     add_json(parser)
+    add_quiet(parser)
 
 
 def _run_compare(arguments: argparse.Namespace) -> int:
@@ -150,7 +152,7 @@ def _run_compare(arguments: argparse.Namespace) -> int:
 
     check_drawing(arguments.figure)
     try:
-        with users_modules(keeps_stdout=arguments.json):
+        with users_modules(keeps_stdout=arguments.json, is_quiet=True):
             report = _compared(arguments)
     except KeyboardInterrupt:
         print("tf-amp-kit: interrupted before any run was finished", file=sys.stderr)
@@ -168,7 +170,9 @@ def _compared(arguments: argparse.Namespace) -> Any:
 
     sources = _sources(arguments.builder, arguments.data, isolate=arguments.isolate)
     with _stdout_kept_free():
-        return compare_precisions(*sources, **_options(arguments), verbose=2)
+        return compare_precisions(
+            *sources, **_options(arguments), verbose=0 if arguments.quiet else 2
+        )
 
 
 @contextlib.contextmanager

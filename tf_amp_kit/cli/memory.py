@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from tf_amp_kit.cli.options import add_json, count, data_help, given, printed
+from tf_amp_kit.cli.options import add_json, add_quiet, count, data_help, given, printed
 from tf_amp_kit.cli.process import EXIT_FINDINGS, EXIT_FINE
 from tf_amp_kit.cli.user_code import precision_scope, users_modules
 
@@ -56,6 +56,7 @@ def add_memory(commands: Any) -> None:
         "--layers", action="store_true", help="show all layers, not only those that take the most"
     )
     add_json(parser)
+    add_quiet(parser)
     parser.set_defaults(run=_run_memory)
 
 
@@ -110,7 +111,7 @@ def _opened(arguments: argparse.Namespace) -> Iterator[tuple[Any, dict[str, Any]
     from tf_amp_kit.precision.policy import current_amp
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(users_modules(keeps_stdout=arguments.json))
+        stack.enter_context(users_modules(keeps_stdout=arguments.json, is_quiet=arguments.quiet))
         stack.enter_context(precision_scope(arguments.amp))
         source = load_source(arguments.model)
         stack.enter_context(precision_scope(arguments.amp))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
-import sys
 from typing import Any, Final
 
 from tf_amp_kit.cli.options import (
     add_batch_size,
     add_json,
+    add_quiet,
     add_sources,
     check_drawing,
     count,
@@ -107,6 +106,7 @@ def _add_details(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="show all rows, not only the worst")
     add_json(parser)
+    add_quiet(parser)
 
 
 def _check_options(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
@@ -164,15 +164,12 @@ def _compare(model: Any, data: Any, arguments: argparse.Namespace) -> tuple[Any,
 def _find(model: Any, data: Any, arguments: argparse.Namespace) -> tuple[Any, bool]:
     from tf_amp_kit.inspection.nonfinite.find import find_nonfinite
 
-    # A log of a bar is one line per batch.
-    verbose = 2 if sys.stderr.isatty() else 0
-    with contextlib.redirect_stdout(sys.stderr):
-        report = find_nonfinite(
-            model,
-            data,
-            **given(arguments, "loss_scale", "batches", "batch_size", "save_to"),
-            verbose=verbose,
-        )
+    report = find_nonfinite(
+        model,
+        data,
+        **given(arguments, "loss_scale", "batches", "batch_size", "save_to"),
+        verbose=0,
+    )
     return report, report.origin is not None
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "add_batch_size",
     "add_format",
     "add_json",
+    "add_quiet",
     "add_sources",
     "check_drawing",
     "count",
@@ -63,6 +64,15 @@ def data_help(validation: str) -> str:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Adds `--json`."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    """Adds `--quiet`."""
+    parser.add_argument(
+        "--quiet",
+        action="store_true",
+        help="do not tell what takes long; it is told on a terminal only",
+    )
 
 
 def add_format(parser: argparse.ArgumentParser, formats: Iterable[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from tf_amp_kit.cli.options import (
     add_batch_size,
     add_json,
+    add_quiet,
     add_sources,
     check_drawing,
     count,
@@ -117,6 +118,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "--all", action="store_true", help="show all layers that were ranked, not only the pinned"
     )
     add_json(parser)
+    add_quiet(parser)
 
 
 def _run_plan(arguments: argparse.Namespace) -> int:

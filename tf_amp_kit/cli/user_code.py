@@ -34,13 +34,13 @@ def opened(arguments: argparse.Namespace, *, needs_loss: bool) -> Iterator[Subje
     """Makes what the arguments name, and keeps the circumstances for looking at it.
 
     Args:
-        arguments: They have `model`, `data`, `amp` and `json`.
+        arguments: They have `model`, `data`, `amp`, `json` and `quiet`.
         needs_loss: Whether a model that is not compiled is refused.
     """
     from tf_amp_kit.model_source import built_model, load_data, load_source
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(users_modules(keeps_stdout=arguments.json))
+        stack.enter_context(users_modules(keeps_stdout=arguments.json, is_quiet=arguments.quiet))
         stack.enter_context(precision_scope(arguments.amp))
         source = load_source(arguments.model)
         stack.enter_context(precision_scope(arguments.amp))
@@ -51,16 +51,19 @@ def opened(arguments: argparse.Namespace, *, needs_loss: bool) -> Iterator[Subje
 
 
 @contextlib.contextmanager
-def users_modules(*, keeps_stdout: bool) -> Iterator[None]:
-    """Lets modules of the current directory be imported.
+def users_modules(*, keeps_stdout: bool, is_quiet: bool) -> Iterator[None]:
+    """Lets modules of the current directory be imported, and tells what takes long.
 
     Args:
         keeps_stdout: Whether standard output is kept for another program to read:
             what the user's code prints goes to standard error then.
+        is_quiet: Whether nothing is told.
     """
     from tf_amp_kit.model_source import current_directory_importable
+    from tf_amp_kit.progress import working
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(working("Importing the model", is_shown=not is_quiet))
         if keeps_stdout:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         stack.enter_context(current_directory_importable())

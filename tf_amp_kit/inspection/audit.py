@@ -19,6 +19,7 @@ from tf_amp_kit.inspection.rows import layer_rows
 from tf_amp_kit.inspection.rules import Circumstances, run_rules
 from tf_amp_kit.precision.pinning.pin import kept_in_float32, missing_pins
 from tf_amp_kit.precision.policy import current_amp
+from tf_amp_kit.progress import working
 from tf_amp_kit.tracing.building import build_observed
 from tf_amp_kit.tracing.conflicts import MissingKernel
 from tf_amp_kit.tracing.inputs import sample_by_input
@@ -95,7 +96,8 @@ def audit_layer_dtypes(
     ignore = ignore or ()
     _check_codes(ignore)
     asked = None if precision is None else parse_precision(precision, argument="precision")
-    report = _audit(model, asked, inputs, sample, training, ignore)
+    with working("Auditing", is_shown=bool(verbose)):
+        report = _audit(model, asked, inputs, sample, training, ignore)
     if verbose:
         print(report)
     return report

@@ -13,6 +13,7 @@ from tf_amp_kit.comparison.memory.record import MemoryEstimate
 from tf_amp_kit.comparison.memory.request import MOST_SAMPLES, Request, checked_count
 from tf_amp_kit.errors import InputsError
 from tf_amp_kit.hardware.memory import free_memory_bytes
+from tf_amp_kit.progress import working
 
 __all__ = ["estimate_memory", "largest_batch_size"]
 
@@ -110,7 +111,8 @@ def estimate_memory(
         num_replicas=num_replicas,
         accumulation_steps=accumulation_steps,
     )
-    estimate = estimate_for(request, size)
+    with working("Estimating memory", is_shown=bool(verbose)):
+        estimate = estimate_for(request, size)
     if verbose:
         print(estimate)
     return estimate

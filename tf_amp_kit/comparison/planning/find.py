@@ -25,6 +25,7 @@ from tf_amp_kit.inspection.numerics.patterns import parse_half
 from tf_amp_kit.inspection.readings import checked_loss_scale
 from tf_amp_kit.precision.conversion.convert import convert_model
 from tf_amp_kit.precision.layer_policies import half_variables
+from tf_amp_kit.progress import working
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
@@ -178,8 +179,10 @@ def plan_precision(
         loss_scale=checked_loss_scale(half_model, None) if has_loss else 1.0,
     )
     draft = Draft(model.name, planner, given, verbose=bool(verbose))
-    draft.make(probes, seed, max_validations)
-    plan = draft.finish(time.perf_counter() - started, time_steps=time_steps)
+    with working("Planning: running both precisions", is_shown=bool(verbose)) as say:
+        draft.make(probes, seed, max_validations)
+        say("Planning: timing steps" if time_steps else "Planning")
+        plan = draft.finish(time.perf_counter() - started, time_steps=time_steps)
     if verbose:
         print(plan)
     return plan

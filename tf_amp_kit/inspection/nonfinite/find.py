@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -22,6 +22,7 @@ from tf_amp_kit.inspection.nonfinite.case import Case
 from tf_amp_kit.inspection.nonfinite.report import NonFiniteOrigin, NonFiniteReport
 from tf_amp_kit.inspection.nonfinite.saving import save_batch, writable
 from tf_amp_kit.inspection.readings import checked_loss_scale
+from tf_amp_kit.progress import working
 from tf_amp_kit.tracing.model_check import check_keras_model
 
 __all__ = ["NonFiniteOrigin", "NonFiniteReport", "find_nonfinite"]
@@ -66,8 +67,8 @@ def find_nonfinite(
         batch_size: How many samples of arrays are a batch; None for all of them.
         save_to: Where to save the bad batch, as an `.npz` file with keys such as
             `x/0`, `y/0`, `sample_weight/0`.
-        verbose: 1 prints the report, and a progress bar for more than one batch; 2
-            prints the bar only; 0 is silent.
+        verbose: 1 prints the report, and on a terminal how far the search is; 0 is
+            silent.
 
     Returns:
         A `NonFiniteReport`, whose `origin` is None if every batch was clean.
@@ -106,8 +107,9 @@ def find_nonfinite(
         found = itertools.islice(batches_of(data, batch_size), batches)
         known = [one for one in (count_batches(data, batch_size), batches) if one is not None]
         expected = min(known, default=None)
-        report = _search(case, found, expected, scale, save_to, verbose)
-    if verbose == 1:
+        with working("Looking for NaN and Inf", is_shown=bool(verbose)) as say:
+            report = _search(case, found, expected, scale, save_to, say)
+    if verbose:
         print(report)
     return report
 
@@ -118,18 +120,14 @@ def _search(
     expected: int | None,
     scale: float,
     save_to: Any,
-    verbose: int,
+    say: Callable[[str], None],
 ) -> NonFiniteReport:
-    bar = keras.utils.Progbar(expected, unit_name="batch") if verbose and expected != 1 else None
-    count = 0
+    count, of_all = 0, "" if expected is None else f" of {expected}"
     for count, batch in enumerate(batches, start=1):
+        say(f"Looking for NaN and Inf: batch {count}{of_all}")
         case = case.for_batch(batch)
         diagnosis = case.diagnose(batch, scale)
-        if bar is not None:
-            bar.update(count, finalize=diagnosis is not None or count == expected)
         if diagnosis is not None:
             saved_to = None if save_to is None else save_batch(batch, save_to)
             return case.report(diagnosis, batch, scale, count, saved_to)
-    if bar is not None and expected is None:
-        bar.update(count, finalize=True)
     return case.clean_report(count, scale)

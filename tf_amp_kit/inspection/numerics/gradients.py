@@ -16,6 +16,7 @@ from tf_amp_kit.inspection.numerics.patterns import parse_half
 from tf_amp_kit.inspection.readings import checked_loss_scale
 from tf_amp_kit.inspection.remarks import about_train_step
 from tf_amp_kit.precision.conversion.convert import convert_model
+from tf_amp_kit.progress import working
 from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.drawing import DrawingLayers
 from tf_amp_kit.tracing.facts import layer_facts
@@ -99,7 +100,8 @@ def compare_gradients(
     half = expected_half(asked, layers)
     half_model = model if computes_in(half, layers) else convert_model(model, half)
     batch = next(batches_of(data, batch_size))
-    report = _compare(model, half_model, batch, loss, half, loss_scale)
+    with working("Comparing gradients", is_shown=bool(verbose)):
+        report = _compare(model, half_model, batch, loss, half, loss_scale)
     if verbose:
         print(report)
     return report

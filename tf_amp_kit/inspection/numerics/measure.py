@@ -36,6 +36,7 @@ from tf_amp_kit.inspection.numerics.probes import (
 from tf_amp_kit.inspection.numerics.report import NumericsReport, TensorNumerics
 from tf_amp_kit.inspection.numerics.scales import advise_scale
 from tf_amp_kit.inspection.readings import checked_loss_scale
+from tf_amp_kit.progress import working
 from tf_amp_kit.tracing.facts import layer_facts
 from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths, variable_paths
@@ -117,8 +118,9 @@ def measure_numerics(
     asked = None if precision is None else parse_half(precision)
     check_num_batches(batches)
     data = as_data(data, y)
-    measurement = Measurement(model, data, loss, asked, checked_loss_scale(model, loss_scale))
-    report = measurement.run(data, batch_size, batches)
+    scale = checked_loss_scale(model, loss_scale)
+    with working("Measuring the numbers of a train step", is_shown=bool(verbose)):
+        report = Measurement(model, data, loss, asked, scale).run(data, batch_size, batches)
     if verbose:
         print(report)
     return report
