@@ -121,3 +121,24 @@ def test_two_commands_do_all_the_setting_up() -> None:
 
 def test_the_readme_is_short_enough_to_read() -> None:
     assert len(README.read_text().splitlines()) <= 200
+
+
+def skeleton(text: str) -> dict[str, list[str]]:
+    """Returns what both languages share: code, the shape of tables, links and headings."""
+    fenced = r"(?:^<!-- [^\n]+ -->\n)?^```\w+\n.*?^```$"
+    prose = re.sub(fenced, "", text, flags=re.MULTILINE | re.DOTALL)
+    return {
+        "blocks": re.findall(fenced, text, re.MULTILINE | re.DOTALL),
+        "spans": sorted(re.findall(r"`[^`\n]+`", prose)),
+        "links": re.findall(r"\]\(([^)]+)\)", prose)[1:],  # the first leads to the other one
+        "headings": re.findall(r"^#+ ", prose, re.MULTILINE),
+        "cells": [str(line.count("|")) for line in prose.splitlines() if line.startswith("|")],
+        "numbers": sorted(re.findall(r"\d+\.\d+|AMP\d+", prose)),
+        "bullets": re.findall(r"^- ", prose, re.MULTILINE),
+    }
+
+
+@pytest.mark.parametrize("part", skeleton(""))
+def test_the_chinese_readme_keeps_step(part: str) -> None:
+    chinese = README.with_name("README.zh-CN.md").read_text(encoding="utf-8")
+    assert skeleton(chinese)[part] == skeleton(README.read_text(encoding="utf-8"))[part]
