@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from tf_amp_kit.cli.options import output_file
 from tf_amp_kit.errors import PrecisionError
-from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.launcher.launch import launch
 from tf_amp_kit.launcher.script import Script
 
@@ -75,6 +74,8 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
 
 
 def _precision(text: str) -> str:
+    from tf_amp_kit.formats import parse_precision  # with NumPy, which the help does without
+
     try:
         parse_precision(text, also=(_AUTO,))
     except PrecisionError as error:
