@@ -356,7 +356,7 @@ def test_a_model_that_trains_as_well_in_half_exits_with_zero(capsys):
 
 TRAINING = ["--precisions", "--steps", "--epochs", "--seeds", "--tolerance", "--batch-size"]
 SWITCHED = ["--no-pins", "--no-timing", "--no-jit", "--isolate"]
-RESULTS = ["--resume", "--save-to", "--figure", "--strict", "--json"]
+RESULTS = ["--resume", "--save-to", "--figure", "--strict", "--json", "--quiet"]
 
 
 def test_the_help_names_every_option_and_the_exit_codes(capsys, monkeypatch):

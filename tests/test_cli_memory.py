@@ -260,6 +260,7 @@ def test_the_help_names_every_option_and_the_exit_codes(capsys, monkeypatch):
         "--memory",
         "--layers",
         "--json",
+        "--quiet",
     ]
     assert (
         "Exits 0 if there is an estimate, 1 if it is above --memory for a batch size that was "

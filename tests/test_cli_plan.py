@@ -462,7 +462,7 @@ def test_an_exception_of_the_users_own_keeps_its_traceback(builder, data, capsys
 
 
 SEARCH = ["--amp", "--tolerance", "--metric", "--probes", "--max-validations", "--seed"]
-RESULTS = ["--save-to", "--diff", "--figure", "--all", "--json"]
+RESULTS = ["--save-to", "--diff", "--figure", "--all", "--json", "--quiet"]
 
 
 def test_the_help_names_every_option_and_the_exit_codes(capsys, monkeypatch):
