@@ -110,6 +110,31 @@ def test_a_model_compiled_again_is_wrapped_once(capfd: pytest.CaptureFixture[str
     assert ran.summary.splitlines()[-1].split()[-3:] == ["4", "0", "32768"]
 
 
+def test_a_loop_without_fit_is_counted(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "fp16", script="batches.py", arguments=("3",))
+    assert ran.summary.splitlines()[-1].split()[-3:] == ["3", "0", "32768"]
+
+
+def test_a_report_is_where_the_user_was(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_here(capfd, "--report", "new/report.html", script="batches.py", arguments=("1",))
+    monkeypatch.chdir(tmp_path)
+    assert (tmp_path / "new" / "report.html").is_file()
+
+
+def test_without_jinja2_a_report_is_refused_at_once(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    ran = run_here(capfd, "--report", "report.html", script="batches.py", arguments=("1",))
+    assert (ran.code, '--report needs jinja2: pip install "tf_amp_kit[html]"' in ran.summary) == (
+        2,
+        True,
+    )
+
+
 def test_the_level_is_what_was_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
     ran = run_here(capfd, "--amp", "fp16", "--level", "O2", script="again.py")
     assert ran.summary.startswith("Ran in float16, level O2\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import os
 from typing import Any, Final
 
@@ -63,7 +64,8 @@ def _run(options: argparse.Namespace) -> int:
         options.amp,
         options.level,
         audits=options.audit,
-        report=options.report,
+        # The script may go elsewhere.
+        report=options.report and os.path.abspath(options.report),
         quiet=options.quiet,
     )
 
@@ -71,6 +73,8 @@ def _run(options: argparse.Namespace) -> int:
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if not options.is_module and not os.path.isfile(options.target):
         parser.error(f"there is no file {options.target!r}; a module comes after -m")
+    if options.report and importlib.util.find_spec("jinja2") is None:
+        parser.error('--report needs jinja2: pip install "tf_amp_kit[html]"')
 
 
 def _precision(text: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from tf_amp_kit.errors import AmpError
 from tf_amp_kit.launcher.arrival import when_imported
@@ -13,6 +14,7 @@ from tf_amp_kit.launcher.script import Script
 
 if TYPE_CHECKING:
     from tf_amp_kit.launcher.session import Session
+    from tf_amp_kit.launcher.summary import RunSummary
 
 __all__ = ["launch"]
 
@@ -45,6 +47,11 @@ def launch(
         The script's exit code; 2 if the precision cannot be switched on.
     """
     session: Session | None = None
+    summary: RunSummary | None = None
+
+    def stop() -> None:
+        nonlocal summary
+        summary = None if session is None else session.stop(report)
 
     def start() -> None:
         nonlocal session
@@ -65,10 +72,10 @@ def launch(
     os.environ[VARIABLE] = precision if level is None else f"{precision}:{level}"
     try:
         with when_imported("keras", start):
-            code = script.run()
-        if session is not None:
-            _finish(session, report, quiet=quiet)
-        elif code == 0:
+            code = script.run(at_end=stop)
+        if summary is not None:
+            _tell(summary, quiet=quiet)
+        elif session is None and code == 0:
             _say("the script never imported Keras: there was nothing to do.")
     except SystemExit:  # Keras was imported before, so that no script was begun
         return _EXIT_USAGE
@@ -80,21 +87,23 @@ def launch(
     return code
 
 
-def _finish(session: Any, report: str | None, *, quiet: bool) -> None:
-    summary = session.stop(report)
-    if summary is None:
-        return  # a process that the script forked off
-    if report is not None:
-        _write(summary, report)
+def _tell(summary: RunSummary, *, quiet: bool) -> None:
     if not quiet:
         print(f"\n{summary}", file=sys.stderr)
+    if summary.report is None:
+        return
+    try:
+        _write(summary, summary.report)
+    except (AmpError, OSError) as error:  # what the script made is there all the same
+        _say(f"error: the report could not be written: {error}")
 
 
-def _write(summary: Any, report: str) -> None:
+def _write(summary: RunSummary, report: str) -> None:
     from tf_amp_kit.launcher.section import section_of_run
     from tf_amp_kit.reporting.html import section_of, write_sections
 
     audits = [section_of(one.audit) for one in summary.models if one.audit is not None]
+    Path(report).parent.mkdir(parents=True, exist_ok=True)
     write_sections([section_of_run(summary), *audits], report)
 
 

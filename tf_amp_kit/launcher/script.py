@@ -10,7 +10,7 @@ import runpy
 import sys
 import threading
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -45,30 +45,37 @@ class Script:
     arguments: Sequence[str] = ()
     is_module: bool = False
 
-    def run(self) -> int:
+    def run(self, at_end: Callable[[], None]) -> int:
         """Runs it as `__main__`, and waits for its threads.
 
         `sys.argv`, `sys.path[0]`, `__main__`, its traceback and its exit code are what they
         are under Python itself.
+
+        Args:
+            at_end: Called when all is over, as long as what the script made is there.
 
         Returns:
             The exit code.
         """
         before = sys.argv, sys.path[:], sys.modules["__main__"]
         sys.argv = [self.target, *self.arguments]
+        module = types.ModuleType("__main__")
         try:
-            return self._exit_code()
-        finally:
+            code = self._exit_code(module)
             _wait_for_threads()
+            at_end()
+            return code
+        finally:
             sys.argv, sys.path[:], sys.modules["__main__"] = before
 
-    def _exit_code(self) -> int:
+    def _exit_code(self, module: ModuleType) -> int:
         try:
             if self.is_module:
                 _replace_first_path(os.getcwd())
-                runpy.run_module(self.target, run_name="__main__", alter_sys=True)
+                made = runpy.run_module(self.target, run_name="__main__", alter_sys=True)
+                vars(module).update(made)
             else:
-                _run_file(self.target)
+                _run_file(self.target, module)
         except SystemExit as end:
             return _code_of(end)
         except KeyboardInterrupt as error:
@@ -80,23 +87,17 @@ class Script:
         return 0
 
 
-def _run_file(target: str) -> None:
+def _run_file(target: str, module: ModuleType) -> None:
     # As Python does: absolute, so that a change of directory does not matter.
     path = os.path.abspath(target)
     _replace_first_path(os.path.dirname(os.path.realpath(path)))
     with io.open_code(path) as file:
         source = file.read()
-    module = _main_module(path)
-    sys.modules["__main__"] = module
-    exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
-
-
-def _main_module(path: str) -> ModuleType:
-    module = types.ModuleType("__main__")
     module.__file__ = path
     module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
     vars(module).update(__builtins__=builtins, __annotations__={}, __cached__=None)
-    return module
+    sys.modules["__main__"] = module
+    exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
 
 
 def _replace_first_path(folder: str) -> None:
