@@ -105,7 +105,7 @@ def test_what_a_script_brings_itself_is_kept(capfd: pytest.CaptureFixture[str]) 
 
 def test_a_model_compiled_again_is_wrapped_once(capfd: pytest.CaptureFixture[str]) -> None:
     ran = run_here(capfd, "--amp", "fp16", script="again.py")
-    assert ran.lines == ["LossScaleOptimizer SGD"]
+    assert ran.lines == ["LossScaleOptimizer SGD loss"]
     # Two fits of two batches.
     assert ran.summary.splitlines()[-1].split()[-3:] == ["4", "0", "32768"]
 

@@ -34,6 +34,17 @@ __all__ = ["Companion"]
 _ONLY_CHECKED: Final = {"scaling": STATIC, "initial_scale": 1.0}
 
 
+class _Unheard(AmpMonitor):
+    """Protects statistics, and leaves histories and progress bars as the script knows them."""
+
+    def __init__(self) -> None:
+        super().__init__(verbose=0)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Keeps what it adds to itself."""
+        super().on_epoch_end(epoch, dict(logs or {}))
+
+
 class Companion:
     """Goes along with one model, from its first `compile` to the end of the script.
 
@@ -162,7 +173,7 @@ class Companion:
         given = [] if callbacks is None else keras.tree.flatten(callbacks)
         if any(isinstance(one, AmpMonitor) for one in given):
             return arguments
-        return {**arguments, "callbacks": [*given, AmpMonitor(verbose=0)]}
+        return {**arguments, "callbacks": [*given, _Unheard()]}
 
     @staticmethod
     def _steps(optimizer: Any) -> dict[str, Any]:

@@ -9,5 +9,6 @@ model = keras.Sequential(
 optimizer = keras.optimizers.SGD(0.01)
 for _ in range(2):
     model.compile(optimizer, "mse")
-    model.fit(np.ones((8, 4)), np.ones((8, 1)), batch_size=4, verbose=0)
-print(type(model.optimizer).__name__, type(model.optimizer.inner_optimizer).__name__)
+    history = model.fit(np.ones((8, 4)), np.ones((8, 1)), batch_size=4, verbose=0)
+inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+print(type(model.optimizer).__name__, type(inner).__name__, *history.history)
