@@ -6,7 +6,6 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Any, Final
 
 from tf_amp_kit.errors import MissingExtraError
@@ -65,8 +64,8 @@ def _environment() -> Any:
 
 
 def _text(name: str) -> str:
-    here = resources.files(__package__ or __name__.rpartition(".")[0])
-    return Path(str(here / _FOLDER / name)).read_text(encoding="utf-8")
+    here = resources.files("tf_amp_kit.reporting.html")
+    return here.joinpath(_FOLDER, name).read_text(encoding="utf-8")
 
 
 def _worst(sections: Sequence[Section]) -> str:
