@@ -15,6 +15,7 @@ from tf_amp_kit.cli import main
 
 SCRIPTS = Path(__file__).parent / "scripts"
 ROOT = Path(__file__).parents[2]
+RUN = ("-m", "tf_amp_kit", "run", "--quiet", "--amp", "bf16")
 
 # What TensorFlow and Python's processes say on standard error, whoever starts them.
 _CHATTER = re.compile(r"^(WARNING: All log|[IWE]\d{4} |To enable the following|.*absl::Init)")

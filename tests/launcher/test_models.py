@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import pytest
 
-from tests.launcher.running import run_here
+from tests.launcher.running import RUN, run_apart, run_here
 from tf_amp_kit import current_amp
 from tf_amp_kit.cli import main
 from tf_amp_kit.precision.policy import forget_warnings
@@ -40,10 +40,12 @@ def test_every_model_is_told_of(capfd: pytest.CaptureFixture[str]) -> None:
     assert ran.summary == (
         "Ran in bfloat16, level O1\n"
         "\n"
-        "Model    In bfloat16    Pinned\n"
-        "-------------------------------\n"
-        "trial_3  1 of 2 layers  dense_1\n"
-        "trial_5  1 of 2 layers  dense_1\n"
+        "Layers with weights, by model:\n"
+        "\n"
+        "Model    In bfloat16  Pinned\n"
+        "-----------------------------\n"
+        "trial_3  1 of 2       dense_1\n"
+        "trial_5  1 of 2       dense_1\n"
     )
 
 
@@ -68,7 +70,7 @@ def test_float32_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 def test_a_thread_that_is_not_waited_for_trains_in_half(capfd: pytest.CaptureFixture[str]) -> None:
     ran = run_here(capfd, "--amp", "bf16", script="threads.py")
     assert ran.lines == ["main ends", "thread bfloat16"]
-    assert "in_thread  1 of 2 layers  dense_1" in ran.summary
+    assert "in_thread  1 of 2       dense_1" in ran.summary
 
 
 # Two weights of 0, SGD(0.25), a gradient of -2 for each: 0.5 if nothing divides it.
@@ -110,6 +112,24 @@ def test_a_model_compiled_again_is_wrapped_once(capfd: pytest.CaptureFixture[str
     assert ran.summary.splitlines()[-1].split()[-3:] == ["4", "0", "32768"]
 
 
+def test_a_float32_file_goes_on_as_it_was(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = run_here(capfd, "--amp", "fp16", script="files.py")
+    # Four steps before the file, and four after it.
+    assert ran.lines == ["Adam 8"]
+    assert "left as it is: its layers have policies of their own, in float32." in ran.summary
+
+
+def test_a_loop_of_ones_own_is_told_that_it_scales_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    ran = run_here(capfd, "--amp", "fp16", script="loop.py")
+    assert ran.lines == ["float16"]
+    assert "No model was compiled: nothing is pinned, and no loss is scaled." in ran.summary
+
+
 def test_a_loop_without_fit_is_counted(capfd: pytest.CaptureFixture[str]) -> None:
     ran = run_here(capfd, "--amp", "fp16", script="batches.py", arguments=("3",))
     assert ran.summary.splitlines()[-1].split()[-3:] == ["3", "0", "32768"]
@@ -144,8 +164,49 @@ def test_an_audit_names_findings(capfd: pytest.CaptureFixture[str]) -> None:
     summary = run_here(
         capfd, "--amp", "bf16", "--audit", script="tuner.py", arguments=("3",)
     ).summary
-    header = summary.splitlines()[2]
+    header = summary.splitlines()[4]
     assert header.split() == ["Model", "In", "bfloat16", "Pinned", "Findings"]
+
+
+def test_the_settings_of_the_project_hold_for_the_audit(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "wide.py"
+    script.write_text(
+        "import keras\nfrom keras import ops\n"
+        "class Wide(keras.layers.Layer):\n"
+        "    def call(self, x): return ops.cast(x, 'float32')\n"
+        "model = keras.Sequential([keras.Input((4,)), Wide(), keras.layers.Dense(3),"
+        " keras.layers.Dense(1)])\n"
+        "model.compile('sgd', 'mse')\n"
+    )
+    cells = []
+    for text in ("", '[tool.tf_amp_kit]\nignore = ["AMP101", "AMP106", "AMP402"]\n'):
+        tmp_path.joinpath("pyproject.toml").write_text(text)
+        ran = run_here(capfd, "--amp", "bf16", "--audit", script=str(script))
+        cells.append(ran.summary.splitlines()[6].split("dense_1")[1].strip())
+    assert ("AMP101" in cells[0], cells[1]) == (True, "none")
+
+
+def test_a_script_that_fails_is_not_called_fine(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    script, report = tmp_path / "fails.py", tmp_path / "report.html"
+    script.write_text("import keras\nraise SystemExit(3)\n")
+    ran = run_here(capfd, "--amp", "fp32", "--report", str(report), script=str(script))
+    assert (ran.code, "ended with exit code 3" in ran.summary) == (3, True)
+    assert "The model is fine" not in report.read_text()
+
+
+def test_a_generator_loses_no_batch_to_the_building(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "bf16", script="generator.py")
+    assert ran.lines == ["[0, 1, 2]", "bfloat16"]
+    assert "of_generator  1 of 2       head" in ran.summary
+
+
+def test_an_unbuilt_model_of_two_replicas_trains() -> None:
+    assert run_apart(*RUN, "replicas.py").stdout == "bfloat16\n"
 
 
 def test_a_report_shows_the_run_and_the_audits(

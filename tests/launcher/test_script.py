@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.launcher.running import run_apart
-
-RUN = ("-m", "tf_amp_kit", "run", "--quiet", "--amp", "bf16")
+from tests.launcher.running import RUN, run_apart
 
 
 def test_an_error_is_shown_as_python_shows_it() -> None:
@@ -45,6 +43,11 @@ def test_a_module_runs_as_python_runs_it() -> None:
     assert ran.stdout.splitlines() == ["['--lr', '3'] True mixed_bfloat16", "True"]
 
 
+def test_tensorflow_may_come_before_keras() -> None:
+    # TensorFlow looks for Keras, and imports it only when it is asked for.
+    assert run_apart(*RUN, "tensorflow_first.py").stdout == "mixed_bfloat16\n"
+
+
 def test_a_script_is_the_main_module() -> None:
     ran = run_apart(*RUN, "module.py", "-m", "x")
     assert ran.stdout.splitlines() == ["['-m', 'x'] False mixed_bfloat16", "True"]
@@ -65,7 +68,7 @@ def test_the_environment_tells_what_it_did() -> None:
         "keras.layers.Dense(1)], name='net'); m.compile('sgd', 'mse')"
     )
     ran = run_apart("-c", code, environment={"TF_AMP_KIT": "bf16"})
-    assert "net    1 of 2 layers  dense_1" in ran.stderr
+    assert "net    1 of 2       dense_1" in ran.stderr
 
 
 def test_an_unknown_precision_in_the_environment_is_an_error() -> None:

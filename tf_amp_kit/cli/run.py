@@ -29,7 +29,9 @@ def add_run(commands: Any) -> None:
         "wins. Then a summary goes to standard error.",
         epilog="Exits with the script's code. Processes that the script starts anew, by spawn, "
         "run as without this, unless they import tf_amp_kit, which reads the precision from "
-        "the environment variable TF_AMP_KIT; forked ones run as the script does.",
+        "the environment variable TF_AMP_KIT; forked ones run as the script does. A model that was "
+        "compiled in float16 is saved with an optimizer of this package: import tf_amp_kit to load "
+        "it, or load it with compile=False.",
         usage="%(prog)s [options] script.py [arguments ...]\n"
         "       %(prog)s [options] -m module [arguments ...]",
     )
@@ -63,11 +65,19 @@ def _run(options: argparse.Namespace) -> int:
         Script(options.target, tuple(options.arguments), options.is_module),
         options.amp,
         options.level,
-        audits=options.audit,
+        audit=_audit if options.audit else None,
         # The script may go elsewhere.
         report=options.report and os.path.abspath(options.report),
         quiet=options.quiet,
     )
+
+
+def _audit(model: Any) -> Any:
+    """Audits a model under the project's settings, as `tf-amp-kit audit` does."""
+    from tf_amp_kit.cli.settings import read_settings
+    from tf_amp_kit.inspection.audit import audit_layer_dtypes
+
+    return read_settings().applied_to(audit_layer_dtypes(model, verbose=0))
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

@@ -41,6 +41,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self._name, self._act = name, act
+        self._is_asking = False
 
     def leave(self) -> None:
         """Goes, if it has not gone already."""
@@ -54,15 +55,20 @@ class _Finder(importlib.abc.MetaPathFinder):
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         """Returns the others' spec of the module, None for any other one."""
-        if fullname != self._name:
+        if fullname != self._name or self._is_asking:
             return None
-        self.leave()
-        spec = importlib.util.find_spec(fullname)
+        self._is_asking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._is_asking = False
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
+            # Only now: many look for the module, TensorFlow among them, and do not import it.
+            self.leave()
             execute(module)
             self._act()
 

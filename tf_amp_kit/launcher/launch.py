@@ -13,6 +13,7 @@ from tf_amp_kit.launcher.environment import VARIABLE
 from tf_amp_kit.launcher.script import Script
 
 if TYPE_CHECKING:
+    from tf_amp_kit.launcher.models import Audit
     from tf_amp_kit.launcher.session import Session
     from tf_amp_kit.launcher.summary import RunSummary
 
@@ -26,7 +27,7 @@ def launch(
     precision: str,
     level: str | None = None,
     *,
-    audits: bool = False,
+    audit: Audit | None = None,
     report: str | None = None,
     quiet: bool = False,
 ) -> int:
@@ -39,7 +40,7 @@ def launch(
         script: The script.
         precision: The precision, as `enable_amp` takes it.
         level: The level, likewise; None for the default.
-        audits: Whether each model is audited.
+        audit: Audits a model, once Keras is there; None if none is to be audited.
         report: The HTML file to write a report to, if any.
         quiet: Whether the summary is left out.
 
@@ -49,9 +50,9 @@ def launch(
     session: Session | None = None
     summary: RunSummary | None = None
 
-    def stop() -> None:
+    def stop(exit_code: int) -> None:
         nonlocal summary
-        summary = None if session is None else session.stop(report)
+        summary = None if session is None else session.stop(report, exit_code)
 
     def start() -> None:
         nonlocal session
@@ -59,7 +60,7 @@ def launch(
         from tf_amp_kit.launcher.session import Session
 
         register_for_files()
-        started = Session(precision, level, audits=audits)
+        started = Session(precision, level, audit)
         try:
             started.start()
         except AmpError as error:

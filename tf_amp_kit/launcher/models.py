@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, GeneratorType
 from typing import Any, Final
 
 import keras
@@ -13,9 +13,10 @@ import keras
 from tf_amp_kit.data import as_data, batch_specs
 from tf_amp_kit.errors import AmpError
 from tf_amp_kit.formats import is_half
-from tf_amp_kit.inspection.audit import audit_layer_dtypes
+from tf_amp_kit.inspection.expected import computes_in
 from tf_amp_kit.inspection.monitor import AmpMonitor
 from tf_amp_kit.inspection.readings import ScaleReader
+from tf_amp_kit.inspection.report import AuditReport
 from tf_amp_kit.launcher.summary import ModelSummary
 from tf_amp_kit.precision import state
 from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
@@ -27,7 +28,9 @@ from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.step_graph import build_by_step
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
-__all__ = ["Companion"]
+__all__ = ["Audit", "Companion"]
+
+Audit = Callable[[Any], AuditReport]
 
 # A step of the model's own code that scales no loss: gradients are checked, and
 # neither multiplied nor divided.
@@ -52,12 +55,12 @@ class Companion:
 
     Args:
         model: The model.
-        audits: Whether it is audited.
+        audit: Audits a model; None if it is not to be audited.
     """
 
-    def __init__(self, model: Any, *, audits: bool) -> None:
+    def __init__(self, model: Any, audit: Audit | None) -> None:
         self._model = weakref.ref(model)
-        self._audits = audits
+        self._audit = audit
         self._is_prepared = False
         self._summary = ModelSummary(model.name)
 
@@ -72,7 +75,8 @@ class Companion:
         """Trains the model, with the monitor if its optimizer scales."""
         model = self._model()
         if model is not None and not self._is_prepared and self._is_half(model):
-            self._build(model, arguments)
+            batch, arguments = _with_first_batch(arguments)
+            self._build(model, batch)
         try:
             return call(**self._watched(arguments))
         finally:
@@ -102,12 +106,17 @@ class Companion:
         return self._summary
 
     def _is_half(self, model: Any) -> bool:
+        """Tells whether a model computes in the precision, by its layers if they have weights.
+
+        The policy of a model itself may be that of the moment when it was loaded.
+        """
         asked = state.current()
-        return (
-            asked is not None
-            and is_half(asked.precision)
-            and model.dtype_policy.name == (asked.policy_name)
-        )
+        if asked is None or not is_half(asked.precision):
+            return False
+        facts = layer_facts(LayerPaths(model))
+        if any(one.own_weight_dtypes for one in facts):
+            return computes_in(asked.precision, facts)
+        return bool(model.dtype_policy.name == asked.policy_name)
 
     def _scaled(self, arguments: dict[str, Any]) -> dict[str, Any]:
         model = self._model()
@@ -115,8 +124,11 @@ class Companion:
         asked = state.current()
         if model is None or optimizer is None or asked is None or asked.precision != "float16":
             return arguments
-        if not self._is_half(model) or not arguments.get("auto_scale_loss", True):
+        if not arguments.get("auto_scale_loss", True):
             return arguments
+        if not self._is_half(model):
+            # Keras would go by the policy of the model itself.
+            return {**arguments, "auto_scale_loss": False}
         settings: dict[str, Any] = {}
         if not _scales_its_loss(model):
             settings = _ONLY_CHECKED
@@ -136,11 +148,11 @@ class Companion:
             return arguments
         return {**arguments, "optimizer": wrapped}
 
-    def _build(self, model: Any, arguments: dict[str, Any]) -> None:
+    def _build(self, model: Any, data: Any) -> None:
         """Builds a model by the data that it is about to be trained on."""
         try:
-            specs = batch_specs(as_data(arguments.get("x"), arguments.get("y")))
-            build_by_step(model, specs)
+            with model.distribute_strategy.scope():
+                build_by_step(model, batch_specs(data))
         except (AmpError, *USER_CODE_ERRORS) as error:
             self._say(f"nothing is pinned, as it cannot be built before it trains: {error}")
             self._is_prepared = True
@@ -151,15 +163,17 @@ class Companion:
         """Pins what the level says, and audits."""
         self._is_prepared = True
         if not self._is_half(model):
-            self._say(f"left as it is: its own policy is {model.dtype_policy.name!r}.")
+            facts = layer_facts(LayerPaths(model))
+            used = sorted({one.compute_dtype for one in facts if one.own_weight_dtypes})
+            own = ", ".join(used) or model.dtype_policy.name
+            self._say(f"left as it is: its layers have policies of their own, in {own}.")
             return
         asked = state.current()
         try:
             if asked is not None and asked.level != "O3":
                 pin_float32(model)
-            if self._audits:
-                audit = audit_layer_dtypes(model, verbose=0)
-                self._summary = replace(self._summary, audit=audit)
+            if self._audit is not None:
+                self._summary = replace(self._summary, audit=self._audit(model))
         except (AmpError, *USER_CODE_ERRORS) as error:
             self._say(f"it could not be looked at: {error}")
         self.note()
@@ -191,6 +205,21 @@ class Companion:
     def _say(self, note: str) -> None:
         if note not in self._summary.notes:
             self._summary = replace(self._summary, notes=(*self._summary.notes, note))
+
+
+def _with_first_batch(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Returns data to build a model by, and arguments of `fit` with nothing missing in them."""
+    x = arguments.get("x")
+    if not isinstance(x, GeneratorType):
+        return as_data(x, arguments.get("y")), arguments
+    first = next(x, None)
+
+    def from_the_start() -> Iterator[Any]:
+        if first is not None:
+            yield first
+            yield from x
+
+    return first, {**arguments, "x": from_the_start()}
 
 
 def _scales_its_loss(model: Any) -> bool:

@@ -45,14 +45,15 @@ class Script:
     arguments: Sequence[str] = ()
     is_module: bool = False
 
-    def run(self, at_end: Callable[[], None]) -> int:
+    def run(self, at_end: Callable[[int], None]) -> int:
         """Runs it as `__main__`, and waits for its threads.
 
         `sys.argv`, `sys.path[0]`, `__main__`, its traceback and its exit code are what they
         are under Python itself.
 
         Args:
-            at_end: Called when all is over, as long as what the script made is there.
+            at_end: Called with the exit code when all is over, as long as what the script
+                made is there.
 
         Returns:
             The exit code.
@@ -63,7 +64,7 @@ class Script:
         try:
             code = self._exit_code(module)
             _wait_for_threads()
-            at_end()
+            at_end(code)
             return code
         finally:
             sys.argv, sys.path[:], sys.modules["__main__"] = before

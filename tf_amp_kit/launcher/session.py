@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 import keras
 
 from tf_amp_kit import _keras
-from tf_amp_kit.launcher.models import Companion
+from tf_amp_kit.formats import is_half
+from tf_amp_kit.launcher.models import Audit, Companion
 from tf_amp_kit.launcher.summary import RunSummary
 from tf_amp_kit.precision import state
 from tf_amp_kit.precision.policy import disable_amp, enable_amp
@@ -28,11 +29,11 @@ class Session:
     Args:
         name: The precision, as `enable_amp` takes it.
         level: The level, likewise; None for the default.
-        audits: Whether models are audited.
+        audit: Audits a model; None if none is to be audited.
     """
 
-    def __init__(self, name: str, level: str | None = None, *, audits: bool = False) -> None:
-        self._name, self._level, self._audits = name, level, audits
+    def __init__(self, name: str, level: str | None = None, audit: Audit | None = None) -> None:
+        self._name, self._level, self._audit = name, level, audit
         self._stack = contextlib.ExitStack()
         self._companions: WeakKeyDictionary[Any, Companion] = WeakKeyDictionary()
         self._all: list[Companion] = []
@@ -53,11 +54,12 @@ class Session:
             stack.enter_context(_keras.training_accompanied(self._compile, self._fit))
             self._stack = stack.pop_all()
 
-    def stop(self, report: str | None = None) -> RunSummary | None:
+    def stop(self, report: str | None = None, exit_code: int = 0) -> RunSummary | None:
         """Switches it off.
 
         Args:
             report: The file that a report will be in, if any.
+            exit_code: What the script ended with.
 
         Returns:
             What there is to tell; None in a process that was forked off.
@@ -71,7 +73,11 @@ class Session:
             for name in self._own_policies
         )
         asked = self._asked
-        return RunSummary(self._name, asked.precision, asked.level, models, notes, report)
+        if not models and is_half(asked.precision):
+            notes += ("No model was compiled: nothing is pinned, and no loss is scaled.",)
+        return RunSummary(
+            self._name, asked.precision, asked.level, models, notes, report, exit_code
+        )
 
     def _compile(self, call: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> None:
         policy = keras.config.dtype_policy().name
@@ -79,7 +85,7 @@ class Session:
             self._own_policies[policy] = None
         companion = self._companions.get(model)
         if companion is None:
-            companion = Companion(model, audits=self._audits)
+            companion = Companion(model, self._audit)
             self._companions[model] = companion
             self._all.append(companion)
         companion.compile(call, arguments)

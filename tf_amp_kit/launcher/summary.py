@@ -54,6 +54,7 @@ class RunSummary:
         models: The models that were compiled, in that order.
         notes: What there is to know of the script as a whole, in sentences.
         report: The file of the report; None if there is none.
+        exit_code: What the script ended with.
 
     Example:
 
@@ -61,9 +62,11 @@ class RunSummary:
     >>> print(RunSummary("bf16", "bfloat16", "O1", (model,)))
     Ran in bfloat16, level O1
     <BLANKLINE>
-    Model  In bfloat16    Pinned
-    ----------------------------
-    net    2 of 3 layers  head
+    Layers with weights, by model:
+    <BLANKLINE>
+    Model  In bfloat16  Pinned
+    --------------------------
+    net    2 of 3       head
     """
 
     requested: str
@@ -72,6 +75,7 @@ class RunSummary:
     models: tuple[ModelSummary, ...] = ()
     notes: tuple[str, ...] = ()
     report: str | None = None
+    exit_code: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as dictionaries, lists, strings and numbers."""
@@ -111,7 +115,10 @@ class RunSummary:
     def _table(self) -> str:
         shown = {name: cells[:_NUM_SHOWN] for name, cells in self.columns().items()}
         rows = list(zip(*shown.values(), strict=True))
-        return render_table([*shown], rows, right_aligned=("Steps", "Skipped", "Loss scale"))
+        title = "Layers with weights, by model:"
+        return render_table(
+            [*shown], rows, title=title, right_aligned=("Steps", "Skipped", "Loss scale")
+        )
 
     def _ends(self) -> Iterator[str]:
         more = len(self.models) - _NUM_SHOWN
@@ -123,6 +130,10 @@ class RunSummary:
 
     def sentences(self) -> Iterator[str]:
         """Yields what there is to know beside the table."""
+        if self.exit_code:
+            yield f"The script ended with exit code {self.exit_code}."
+        if self.report is None and any(one.audit and one.audit.findings for one in self.models):
+            yield "--report FILE shows what was found, with lines and fixes."
         grouped: dict[str, list[str]] = {}
         for one in self.models:
             for note in one.notes:
@@ -138,7 +149,7 @@ def _as_dict(one: ModelSummary) -> dict[str, Any]:
 
 
 def _share(one: ModelSummary) -> str:
-    return f"{one.num_half} of {one.num_layers} layers" if one.num_layers else "never built"
+    return f"{one.num_half} of {one.num_layers}" if one.num_layers else "never built"
 
 
 def _pinned(one: ModelSummary) -> str:
