@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,8 @@ def test_a_precision_without_loss_scaling_has_a_scale_of_one(tmp_path: Path) -> 
     assert values(read_back(tmp_path), "amp/loss_scale") == [(0, 1.0), (4, 1.0)]
 
 
-def test_no_folder_is_refused() -> None:
-    with pytest.raises(OptimizerError, match=r"Expected a folder, or None. Received: log_dir=7."):
-        amp.AmpMonitor(log_dir=7)
+@pytest.mark.parametrize("odd", [7, __file__])
+def test_no_folder_is_refused(odd: Any) -> None:
+    message = f"Expected a folder, or None. Received: log_dir={odd!r}."
+    with pytest.raises(OptimizerError, match=re.escape(message)):
+        amp.AmpMonitor(log_dir=odd)

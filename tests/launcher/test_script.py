@@ -74,4 +74,13 @@ def test_the_environment_tells_what_it_did() -> None:
 def test_an_unknown_precision_in_the_environment_is_an_error() -> None:
     ran = run_apart("-c", "import tf_amp_kit", environment={"TF_AMP_KIT": "bf17"})
     assert ran.returncode == 1
+    assert "variable TF_AMP_KIT asks for what there is not" in ran.stderr
     assert "Received: name='bf17'" in ran.stderr
+
+
+def test_a_script_that_makes_errors_of_warnings_runs() -> None:
+    # float16 is slow on most CPUs, which is worth a word in the summary.
+    words = ("-W", "error", "-m", "tf_amp_kit", "run", "--amp", "fp16", "module.py")
+    ran = run_apart(*words)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[0] == "[] False mixed_float16"

@@ -40,7 +40,7 @@ class Board(keras.callbacks.Callback):
     """
 
     def __init__(self, log_dir: Any, prefix: str, *, numerics: bool) -> None:
-        if not isinstance(log_dir, str | os.PathLike):
+        if not isinstance(log_dir, str | os.PathLike) or os.path.isfile(log_dir):
             raise OptimizerError(f"Expected a folder, or None. Received: log_dir={log_dir!r}.")
         super().__init__()
         self._log_dir = os.fspath(log_dir)

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from tf_amp_kit.errors import AmpError
+
 if TYPE_CHECKING:
     from tf_amp_kit.launcher.session import Session
 
@@ -31,7 +33,12 @@ def start_if_asked() -> None:
 
     name, _, level = value.partition(":")
     session = Session(name, level or None)
-    session.start()
+    try:
+        session.start()
+    except AmpError as error:
+        raise type(error)(
+            f"The environment variable {VARIABLE} asks for what there is not: {error}"
+        ) from None
     atexit.register(_tell, session)
 
 

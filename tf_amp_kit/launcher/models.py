@@ -75,8 +75,8 @@ class Companion:
         """Trains the model, with the monitor if its optimizer scales."""
         model = self._model()
         if model is not None and not self._is_prepared and self._is_half(model):
-            batch, arguments = _with_first_batch(arguments)
-            self._build(model, batch)
+            data, arguments = _with_first_batch(arguments)
+            self._build(model, *data)
         try:
             return call(**self._watched(arguments))
         finally:
@@ -148,13 +148,15 @@ class Companion:
             return arguments
         return {**arguments, "optimizer": wrapped}
 
-    def _build(self, model: Any, data: Any) -> None:
+    def _build(self, model: Any, x: Any, y: Any) -> None:
         """Builds a model by the data that it is about to be trained on."""
         try:
             with model.distribute_strategy.scope():
-                build_by_step(model, batch_specs(data))
+                build_by_step(model, batch_specs(as_data(x, y)))
         except (AmpError, *USER_CODE_ERRORS) as error:
-            self._say(f"nothing is pinned, as it cannot be built before it trains: {error}")
+            self._say(
+                f"nothing is pinned, as it cannot be built before it trains: {_first_line(error)}"
+            )
             self._is_prepared = True
             return
         self._prepare(model)
@@ -162,20 +164,22 @@ class Companion:
     def _prepare(self, model: Any) -> None:
         """Pins what the level says, and audits."""
         self._is_prepared = True
+        asked = state.current()
+        if asked is None or not is_half(asked.precision):
+            return  # as it would be anyway
         if not self._is_half(model):
             facts = layer_facts(LayerPaths(model))
             used = sorted({one.compute_dtype for one in facts if one.own_weight_dtypes})
             own = ", ".join(used) or model.dtype_policy.name
             self._say(f"left as it is: its layers have policies of their own, in {own}.")
             return
-        asked = state.current()
         try:
-            if asked is not None and asked.level != "O3":
+            if asked.level != "O3":
                 pin_float32(model)
             if self._audit is not None:
                 self._summary = replace(self._summary, audit=self._audit(model))
         except (AmpError, *USER_CODE_ERRORS) as error:
-            self._say(f"it could not be looked at: {error}")
+            self._say(f"it could not be looked at: {_first_line(error)}")
         self.note()
 
     def _watched(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -207,11 +211,11 @@ class Companion:
             self._summary = replace(self._summary, notes=(*self._summary.notes, note))
 
 
-def _with_first_batch(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Returns data to build a model by, and arguments of `fit` with nothing missing in them."""
+def _with_first_batch(arguments: dict[str, Any]) -> tuple[tuple[Any, Any], dict[str, Any]]:
+    """Returns x and y to build a model by, and arguments of `fit` with nothing taken away."""
     x = arguments.get("x")
     if not isinstance(x, GeneratorType):
-        return as_data(x, arguments.get("y")), arguments
+        return (x, arguments.get("y")), arguments
     first = next(x, None)
 
     def from_the_start() -> Iterator[Any]:
@@ -219,7 +223,7 @@ def _with_first_batch(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             yield first
             yield from x
 
-    return first, {**arguments, "x": from_the_start()}
+    return (first, None), {**arguments, "x": from_the_start()}
 
 
 def _scales_its_loss(model: Any) -> bool:
@@ -233,6 +237,11 @@ def _scales_its_loss(model: Any) -> bool:
     while hasattr(step, "__wrapped__"):
         step = step.__wrapped__
     return isinstance(step, FunctionType) and "scale_loss" in set(_names(step.__code__))
+
+
+def _first_line(error: BaseException) -> str:
+    # TensorFlow's go on with stacks.
+    return str(error).strip().partition("\n")[0]
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -74,7 +74,9 @@ class Script:
             if self.is_module:
                 _replace_first_path(os.getcwd())
                 made = runpy.run_module(self.target, run_name="__main__", alter_sys=True)
+                # Threads that go on find what the module made.
                 vars(module).update(made)
+                sys.modules["__main__"] = module
             else:
                 _run_file(self.target, module)
         except SystemExit as end:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -11,6 +12,7 @@ from weakref import WeakKeyDictionary
 import keras
 
 from tf_amp_kit import _keras
+from tf_amp_kit.errors import AmpWarning
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.launcher.models import Audit, Companion
 from tf_amp_kit.launcher.summary import RunSummary
@@ -47,7 +49,11 @@ class Session:
             AmpError: As `enable_amp` does.
         """
         options = {} if self._level is None else {"level": self._level}
-        self._asked = enable_amp(self._name, **options)
+        # Not the script's warnings: it may have made errors of those.
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", AmpWarning)
+            self._asked = enable_amp(self._name, **options)
+        self._doubts = tuple(str(one.message) for one in caught)
         with contextlib.ExitStack() as stack:
             stack.callback(disable_amp)
             stack.enter_context(_keras.default_policy_chosen(_chosen_policy))
@@ -68,7 +74,7 @@ class Session:
             return None
         models = tuple(one.summary() for one in self._all)
         self._stack.close()
-        notes = tuple(
+        notes = self._doubts + tuple(
             f"The script set its own policy, {name!r}, which was left alone."
             for name in self._own_policies
         )
