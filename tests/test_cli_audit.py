@@ -200,6 +200,11 @@ def test_a_missing_module_is_named(capsys):
     assert "There is no module 'network_to_audit.inner'" in capsys.readouterr().err
 
 
+def test_a_file_in_place_of_a_module_is_told_so(capsys):
+    assert cli.main(["audit", "network_to_audit.py:build"]) == 2
+    assert "Leave the .py out." in capsys.readouterr().err
+
+
 def test_a_process_says_in_one_line_what_is_wrong(tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "tf_amp_kit", "audit", "absent.keras"],

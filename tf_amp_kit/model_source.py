@@ -239,9 +239,10 @@ def _import_module(module_name: str, name: str, forms: str) -> ModuleType:
     except ModuleNotFoundError as error:
         # Only the named module or its packages: what it imports itself is its own affair.
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            way_out = "" if not module_name.endswith(".py") else " Leave the .py out."
             raise LoadError(
                 f"There is no module {error.name!r} in {os.getcwd()!r} or installed. "
-                f"{forms} Received: {name!r}."
+                f"{forms} Received: {name!r}.{way_out}"
             ) from None
         raise
 

@@ -14,7 +14,8 @@ from tf_amp_kit.tracing.source import Source
 _FIX: Final = (
     "Bring the wide operand to the layer's dtype where it is used: "
     "`ops.cast(value, self.compute_dtype)`; for a weight, leave `autocast` on. "
-    'If float32 is meant, say so: give the layer `dtype="float32"`.'
+    "If float32 is meant, say so: run the lines under `tf_amp_kit.float32_op`, or give the "
+    'layer `dtype="float32"`.'
 )
 _FIX_DOUBLE: Final = (
     "NumPy makes float64 unless told otherwise. Bring the wide operand to the layer's dtype where "
