@@ -35,11 +35,12 @@ class _OtherSequence:
 
 @contextlib.contextmanager
 def random_state_restored() -> Iterator[None]:
-    """Keeps what a `with` block draws out of TensorFlow's and Keras's sequences.
+    """Keeps what a `with` block draws out of TensorFlow's, Keras's and Python's sequences.
 
-    Uses `tensorflow.python.eager.context.context()._rng`, from which eager random
-    operations of all threads draw their seeds, and Keras's `global_seed_generator`:
-    both have only setters that start a new sequence.
+    Layers with a seed draw one from Python's `random` when they are made. Uses
+    `tensorflow.python.eager.context.context()._rng`, from which eager random operations of
+    all threads draw their seeds, and Keras's `global_seed_generator`: both have only
+    setters that start a new sequence.
     """
     from keras.src.backend.common import global_state
     from tensorflow.python.eager import context
@@ -51,9 +52,11 @@ def random_state_restored() -> Iterator[None]:
         tf_context._rng = other
     keras_generator = global_state.get_global_attribute("global_seed_generator")
     keras_seed = None if keras_generator is None else keras_generator.state.numpy()
+    python_state = random.getstate()
     try:
         yield
     finally:
+        random.setstate(python_state)
         if other is not None:
             other.release()
             if tf_context._rng is other:  # else a look in another thread came later

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from types import CodeType, FunctionType, GeneratorType
+from types import CodeType, GeneratorType
 from typing import Any, Final
 
 import keras
@@ -229,23 +229,44 @@ def _with_first_batch(arguments: dict[str, Any]) -> tuple[tuple[Any, Any], dict[
 def _scales_its_loss(model: Any) -> bool:
     """Tells whether a train step multiplies the loss by the optimizer's scale.
 
-    Keras's own does. Of another one the code is looked at: it has to name `scale_loss`.
+    Keras's own does. Of others the code is looked at, with the methods that it calls: it
+    has to name `scale_loss`, or hand the step on to Keras by `super().train_step`.
     """
-    step = type(model).train_step
-    if step is keras.Model.train_step:
-        return True
-    while hasattr(step, "__wrapped__"):
-        step = step.__wrapped__
-    return isinstance(step, FunctionType) and "scale_loss" in set(_names(step.__code__))
+    order = type(model).__mro__
+    own = order[: order.index(keras.Model)]
+    named, is_handed_on = _called_by("train_step", own)
+    seen = {"train_step"}
+    while "scale_loss" not in named and named - seen:
+        name = (named - seen).pop()
+        seen.add(name)
+        named |= _called_by(name, own)[0]
+    return is_handed_on or "scale_loss" in named
+
+
+def _called_by(method: str, classes: Sequence[type]) -> tuple[set[str], bool]:
+    """Returns the names in a method's code, and whether it goes on to what is behind classes."""
+    named: set[str] = set()
+    for one in classes:
+        if method in vars(one):
+            own = set(_names(vars(one)[method]))
+            named |= own
+            if method not in own:  # no call of super()
+                return named, False
+    return named, True
+
+
+def _names(function: Any) -> Iterator[str]:
+    """Yields the names that a function's code uses, as they are written there."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)
+    if code is not None:
+        yield from code.co_names
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield from _names(constant)
 
 
 def _first_line(error: BaseException) -> str:
     # TensorFlow's go on with stacks.
     return str(error).strip().partition("\n")[0]
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)

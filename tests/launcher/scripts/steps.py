@@ -1,4 +1,4 @@
-"""Two train steps of one's own: one scales its loss, as Keras's guides do, and one forgot."""
+"""Train steps of one's own: they scale their loss in several ways, and one forgot."""
 
 import keras
 import numpy as np
@@ -39,7 +39,28 @@ class Forgetting(Scaling):
         return {"loss": loss}
 
 
-for model_class in (Scaling, Forgetting):
+class Handing(Scaling):
+    """Does something of its own, and hands the step on to Keras."""
+
+    def train_step(self, data):
+        self.seen = True
+        return keras.Model.train_step(self, data)
+
+
+class Helped(Scaling):
+    """Scales in a method of its own."""
+
+    def train_step(self, data):
+        inputs, targets = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x=inputs, y=targets, y_pred=self(inputs, training=True))
+            scaled = self.loss_to_descend(loss)
+        gradients = tape.gradient(scaled, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"loss": loss}
+
+
+for model_class in (Scaling, Forgetting, Handing, Helped):
     model = model_class(name=model_class.__name__.lower())
     # The gradient of mean((w x - 1)^2) is -2 for each of the two weights: they become 0.5.
     model.compile(keras.optimizers.SGD(0.25), "mse")

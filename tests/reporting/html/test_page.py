@@ -145,7 +145,11 @@ def test_figures_have_a_text(page: Page) -> None:
             "The model is not fine. Precision plan of 'net' in float16: The tolerance is not met.",
         ),
         ([amp.detect_hardware()], "Nothing here judges the model."),
-        ([report_of()], "The model is not fine. Precisions compared on 'net': Recommended"),
+        (
+            [report_of()],
+            "The model is not fine. Precisions compared on 'net': float16 O2, 1 layer in float32: "
+            "worse.",
+        ),
     ],
 )
 def test_one_sentence_says_whether_the_model_is_fine(

@@ -13,6 +13,7 @@ owner makes in its constructor or in `build`, the ways are tried in this order:
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -163,7 +164,10 @@ def _rebuilt(owner: Any, made_under: Any) -> tuple[Any, str]:
         _keras.unsafe_deserialization(),
         policy_scope(made_under),
         configs_stay_here(),
+        _keras.random_state_restored(),
+        warnings.catch_warnings(),
     ):
+        warnings.simplefilter("ignore")  # of a twin that nobody will use
         try:
             config = live.without_lambdas(owner.get_config())
             with keras.saving.custom_object_scope(live.by_name):

@@ -42,10 +42,14 @@ def comparison(report: ComparisonReport) -> Section:
     """Shows whether each precision trains as well as float32, and what it brings."""
     outcomes = [one.verdict.outcome for one in report.results if one.verdict is not None]
     status = PROBLEM if WORSE in outcomes else LOOK if UNDECIDED in outcomes else FINE
-    verdict, *reasons = comparison_words.recommendation(report)
+    verdicts = list(comparison_words.verdicts(report))
+    sentences = [*comparison_words.recommendation(report), *verdicts]
+    # The one that the status is about, or what to train with where all is well.
+    of_status = {PROBLEM: WORSE, LOOK: UNDECIDED}.get(status)
+    first = outcomes.index(of_status) if of_status in outcomes else None
+    verdict = sentences[0] if first is None else verdicts[first]
     sentences = [
-        *reasons,
-        *comparison_words.verdicts(report),
+        *(one for one in sentences if one != verdict),
         *comparison_words.circumstances(report),
         *report.notes,
     ]

@@ -45,6 +45,10 @@ def numerics(report: NumericsReport) -> Section:
     worst = report.judged()
     is_lost = any(one.num_nonfinite or one.judgement.num_overflow for one in worst)
     verdict, *rest = report.summary()
+    num_nonfinite = sum(one.num_nonfinite > 0 for one in worst)
+    if num_nonfinite:
+        rest = [verdict, *rest]
+        verdict = f"{num_nonfinite} of {len(report.tensors)} tensors hold NaN or Inf."
     return Section(
         f"Numerics of {report.model_name!r} in {report.precision}",
         PROBLEM if is_lost else FINE,
