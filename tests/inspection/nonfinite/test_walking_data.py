@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 from keras import layers
 
 from tf_amp_kit.errors import InputsError
+from tf_amp_kit.inspection.nonfinite import find
 from tf_amp_kit.inspection.nonfinite.find import find_nonfinite
 
 from .small import ONES, chain, dense, report_on
@@ -198,21 +200,27 @@ def shown(capsys, data, y=None, **options):
     return capsys.readouterr().out, report
 
 
-def test_one_batch_shows_the_report_and_no_progress(capsys):
-    out, report = shown(capsys, ONES, ONES)
+DATA = {"one batch": (ONES, ONES), "arrays": rows(17), "endless": Batches(5).dataset()}
+
+
+@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+def test_the_report_is_shown_and_nothing_else(capsys, data):
+    out, report = shown(capsys, data, batch_size=4)
     assert out == f"{report}\n"
 
 
-@pytest.mark.parametrize("data", [rows(17), Batches(5).dataset()], ids=["arrays", "endless"])
-def test_several_batches_show_progress_too(capsys, data):
-    out, report = shown(capsys, data, batch_size=4)
-    assert out.endswith(f"\n{report}\n")
-    assert "5" in out.removesuffix(f"{report}\n")
+def test_each_batch_is_told_of(monkeypatch):
+    told = []
 
+    @contextlib.contextmanager
+    def working(text, *, is_shown):
+        yield told.append
 
-def test_progress_of_clean_batches_ends_with_its_line(capsys):
-    out, report = shown(capsys, Batches(None, 3).dataset())
-    assert out.endswith(f"\n{report}\n")
+    monkeypatch.setattr(find, "working", working)
+    find_nonfinite(chain(dense()), Batches(None, 2).dataset(), loss_scale=1.0, verbose=0)
+    find_nonfinite(chain(dense()), ONES, ONES, batch_size=4, loss_scale=1.0, verbose=0)
+    start = "Looking for NaN and Inf: batch"
+    assert [one.removeprefix(start) for one in told] == [" 1", " 2", " 1 of 1"]
 
 
 @pytest.mark.parametrize("data", [rows(17), rows([]), Batches(3).dataset()])
