@@ -52,7 +52,6 @@ class Board(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Starts a new count of steps, in the same folder."""
         self._step = 0
-        self._is_told = False
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Counts steps, and keeps the first batch of an epoch, to measure it at the end."""
@@ -109,7 +108,7 @@ class Board(keras.callbacks.Callback):
 
     def _opened(self) -> Any:
         if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self._log_dir, name=None)
+            self._writer = tf.summary.create_file_writer(self._log_dir)
         return self._writer.as_default(step=self._step)
 
     def _scalar(self, name: str, value: float) -> None:
