@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 from collections.abc import Iterator
@@ -17,8 +18,9 @@ __all__ = ["running_methods_of", "stacklevel_of_user"]
 _Owner = TypeVar("_Owner")
 
 # This package, and those whose frames stand between it and the user's.
-_NOT_THE_USERS: Final = tuple(
-    f"{Path(file).parent}{os.sep}" for file in (__file__, keras.__file__, tf.__file__)
+_NOT_THE_USERS: Final = (
+    *(f"{Path(file).parent}{os.sep}" for file in (__file__, keras.__file__, tf.__file__)),
+    contextlib.__file__,  # whose frame ends a `with` block
 )
 
 

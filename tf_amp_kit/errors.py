@@ -24,6 +24,7 @@ AmpError (Exception)
 
 AmpWarning (UserWarning)
 ├── SlowPrecisionWarning             this machine runs the precision slowly
+├── ConflictWarning                  layers that half precision makes fail, pinned
 ├── ConversionWarning                a conversion that cannot reach everything
 ├── PureHalfWarning                  level O3 gives up float32 master weights
 ├── PinWarning                       pins that files or `fit` have trouble with
@@ -37,6 +38,7 @@ from __future__ import annotations
 __all__ = [
     "AmpError",
     "AmpWarning",
+    "ConflictWarning",
     "ConversionError",
     "ConversionWarning",
     "EnvironmentUnfit",
@@ -168,6 +170,10 @@ class AmpWarning(UserWarning):
 
 class SlowPrecisionWarning(AmpWarning):
     """The precision runs slower than float32 on this machine."""
+
+
+class ConflictWarning(AmpWarning):
+    """Layers that half precision makes fail, and that were pinned in float32 for it."""
 
 
 class ConversionWarning(AmpWarning):

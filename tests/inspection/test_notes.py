@@ -8,7 +8,7 @@ from keras import layers, ops
 from tf_amp_kit.inspection.audit import audit_layer_dtypes
 from tf_amp_kit.inspection.inquiry import Inquiry
 from tf_amp_kit.inspection.rules import Circumstances, run_rules
-from tf_amp_kit.inspection.rules.machine import has_kernel
+from tf_amp_kit.tracing.kernels import has_kernel
 from tf_amp_kit.tracing.model_graph import trace_modes
 
 

@@ -34,6 +34,7 @@ from tf_amp_kit._keras.graphs import (
 )
 from tf_amp_kit._keras.kernels import onednn_accepts, onednn_is_enabled, registered_kernels
 from tf_amp_kit._keras.layers import (
+    built_or_untouched,
     fresh_loss,
     fresh_metrics,
     half_layers_compute_in,
@@ -90,6 +91,7 @@ __all__ = [
     "autocast_dtype",
     "autocast_scope",
     "autograph_error",
+    "built_or_untouched",
     "can_repeat_compile",
     "captured_by_outside",
     "captured_from",

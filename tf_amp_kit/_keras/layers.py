@@ -86,6 +86,36 @@ def tracked_layers(layer: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
+def built_or_untouched(layer: Any) -> Iterator[None]:
+    """Gives a layer back what it was if building it fails in a `with` block.
+
+    Uses `Layer._tracker`, with its `config` and `stored_ids`: what `build` made before it
+    failed hangs there, and a second `build` would make it again.
+
+    Args:
+        layer: A layer; one that is built is left alone.
+    """
+    if getattr(layer, "built", True):
+        yield
+        return
+    attributes = dict(vars(layer))
+    tracker = layer._tracker
+    stores = [(store, list(store)) for _, store in tracker.config.values()]
+    stores += [(one, list(one)) for one in attributes.values() if issubclass(type(one), list)]
+    ids = {name: set(found) for name, found in tracker.stored_ids.items()}
+    try:
+        yield
+    except BaseException:
+        if not layer.built:
+            vars(layer).clear()  # past `__delattr__`, which would untrack one by one
+            vars(layer).update(attributes)
+            for store, before in stores:
+                list.__setitem__(store, slice(None), before)
+            tracker.stored_ids.update(ids)
+        raise
+
+
+@contextlib.contextmanager
 def losses_restored(layers: list[Any]) -> Iterator[None]:
     """Gives layers back the losses that they held before a `with` block.
 

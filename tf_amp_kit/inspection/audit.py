@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tf_amp_kit import hardware
 from tf_amp_kit.errors import FindingsError, LoadError
@@ -23,6 +22,7 @@ from tf_amp_kit.progress import working
 from tf_amp_kit.tracing.building import build_observed
 from tf_amp_kit.tracing.conflicts import MissingKernel
 from tf_amp_kit.tracing.inputs import sample_by_input
+from tf_amp_kit.tracing.kernels import default_device_type
 from tf_amp_kit.tracing.model_graph import conflict_record, trace_modes
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.paths import LayerPaths
@@ -134,7 +134,7 @@ def _audit(
     inquiries = [Inquiry(trace, expected, pinned) for trace in traces]
     around = Circumstances(
         conflicts=met_while_building,
-        device_type=_device_type(),
+        device_type=default_device_type(),
         missing_pins=_missing_pins(model, expected, traces[-1]),
         slow_reasons=_slow_reasons(),
         sample={} if sample is None else sample_by_input(model, sample, traces[0].input_shapes),
@@ -153,7 +153,7 @@ def _stopped(
     name: str, asked: str | None, conflicts: tuple[Conflict, ...], ignore: Sequence[str]
 ) -> AuditReport:
     """Reports a model that cannot even be built."""
-    around = Circumstances(conflicts=conflicts, device_type=_device_type())
+    around = Circumstances(conflicts=conflicts, device_type=default_device_type())
     findings = _sorted(run_rules((), around), ignore)
     remark = "The model could not be built, so that nothing else was looked at."
     return AuditReport(name, expected_precision(asked, ()), findings, (), (remark,))
@@ -169,10 +169,6 @@ def _missing_pins(model: keras.Model, expected: str, trace: ModelTrace) -> tuple
     if asked is None or asked.precision != expected:
         return ()
     return missing_pins(model, trace, asked)
-
-
-def _device_type() -> str:
-    return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
 
 
 def _slow_reasons() -> dict[str, str]:

@@ -15,7 +15,8 @@ that have a model to work on.
 from __future__ import annotations
 
 import warnings
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +24,16 @@ from typing import Any, Final
 from tf_amp_kit import hardware
 from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision import state
+from tf_amp_kit.precision.pinning.curing import curing
 from tf_amp_kit.precision.pinning.pins import HoldsPins, Pins
-from tf_amp_kit.precision.request import AUTO, DEFAULT_LEVEL, doubts, parse_request
+from tf_amp_kit.precision.request import (
+    AUTO,
+    DEFAULT_LEVEL,
+    RAISE,
+    check_on_conflict,
+    doubts,
+    parse_request,
+)
 from tf_amp_kit.precision.state import AmpState
 
 __all__ = ["amp_scope", "current_amp", "disable_amp", "enable_amp", "is_supported"]
@@ -106,6 +115,7 @@ def amp_scope(
     *,
     level: str = DEFAULT_LEVEL,
     pins: Pins | HoldsPins | str | Path | None = None,
+    on_conflict: str = RAISE,
 ) -> AbstractContextManager[AmpState]:
     """Switches a precision on for the layers created inside a `with` block.
 
@@ -118,12 +128,19 @@ def amp_scope(
         name: As in `enable_amp`.
         level: As in `enable_amp`.
         pins: As in `enable_amp`.
+        on_conflict: What happens to a layer whose call raises because of dtypes, or
+            that runs an operation without a half-precision kernel. `"raise"`: the
+            error is yours. `"float32"`: the innermost layer that cures it is pinned, and
+            called again. That holds while the block lasts, for models that are built, called
+            or trained in it: before the first call of a model, and the first with
+            `training=True`, such layers are found by a trace. One warning lists them;
+            `Pins.on(model)` and `pin_float32(model)` have the pins.
 
     Returns:
         A context manager that gives the `AmpState`.
 
     Raises:
-        PrecisionError: As in `enable_amp`.
+        PrecisionError: As in `enable_amp`, or if `on_conflict` is unknown.
         PinError: As in `enable_amp`.
         EnvironmentUnfit: As in `enable_amp`.
 
@@ -136,7 +153,15 @@ def amp_scope(
     >>> keras.layers.Dense(2).compute_dtype
     'float32'
     """
-    return state.entered(_resolve(name, level, pins))
+    check_on_conflict(on_conflict)
+    requested = _resolve(name, level, pins)
+    return state.entered(requested) if on_conflict == RAISE else _curing_scope(requested)
+
+
+@contextmanager
+def _curing_scope(requested: AmpState) -> Iterator[AmpState]:
+    with state.entered(requested) as entered, curing():
+        yield entered
 
 
 def current_amp() -> AmpState | None:

@@ -21,7 +21,17 @@ from tf_amp_kit.errors import (
 from tf_amp_kit.formats import is_half, parse_precision
 from tf_amp_kit.precision.state import AmpState
 
-__all__ = ["AUTO", "DEFAULT_LEVEL", "LEVELS", "Doubt", "doubts", "parse_request"]
+__all__ = [
+    "AUTO",
+    "DEFAULT_LEVEL",
+    "LEVELS",
+    "ON_CONFLICT",
+    "RAISE",
+    "Doubt",
+    "check_on_conflict",
+    "doubts",
+    "parse_request",
+]
 
 LEVELS: Final = ("O0", "O1", "O2", "O3")
 
@@ -29,6 +39,10 @@ LEVELS: Final = ("O0", "O1", "O2", "O3")
 DEFAULT_LEVEL: Final = "O1"
 
 AUTO: Final = "auto"
+
+#: What may happen to a layer that half precision makes fail.
+RAISE: Final = "raise"
+ON_CONFLICT: Final = (RAISE, "float32")
 
 
 class Doubt(NamedTuple):
@@ -108,6 +122,19 @@ def doubts(request: AmpState, level: str) -> Iterator[Doubt]:
             "float32 master weights, so updates below half a rounding step of a weight are "
             "lost, and Keras adds no loss scaling. Received: level='O3'. "
             "Level 'O2' keeps master weights.",
+        )
+
+
+def check_on_conflict(value: Any) -> None:
+    """Refuses what is none of `ON_CONFLICT`.
+
+    Raises:
+        PrecisionError: Then.
+    """
+    if value not in ON_CONFLICT:
+        raise PrecisionError(
+            f"Unknown way out of a conflict. Expected one of {list(ON_CONFLICT)}. "
+            f"Received: on_conflict={value!r}."
         )
 
 

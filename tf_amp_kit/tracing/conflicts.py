@@ -86,6 +86,18 @@ class MissingKernel(Exception):  # noqa: N818 - a signal, never an error for use
         self.layer, self.clash = layer, clash
 
 
+class KernelNotFound(NotImplementedError):  # noqa: N818 - a signal, never an error for users
+    """Stands for what TensorFlow would raise once an operation ran."""
+
+    # Keras makes exceptions anew with a message alone.
+    @classmethod
+    def of(cls, op_type: str, dtype: str, device_type: str) -> KernelNotFound:
+        """Makes one for an operation and the dtype that it has no kernel for."""
+        return cls(
+            f"No OpKernel was registered to support Op '{op_type}' for {dtype} on {device_type}"
+        )
+
+
 def describe(error: BaseException) -> Clash:
     """Reads the dtypes, the operation and the line out of an error.
 

@@ -22,6 +22,11 @@ _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 _written_at: WeakKeyDictionary[Any, Source] = WeakKeyDictionary()
 
 
+def is_observed() -> bool:
+    """Tells whether this thread's layer calls are being recorded."""
+    return _recorder.get() is not None
+
+
 def written_at(operation: Any) -> Source | None:
     """Returns the line that made an operation, if its build was observed."""
     return _written_at.get(operation)

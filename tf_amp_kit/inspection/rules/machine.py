@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
-from tf_amp_kit import _keras
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.inspection.findings import Finding, finding
 from tf_amp_kit.inspection.inquiry import Inquiry
+from tf_amp_kit.tracing.kernels import missing_half_kernel
 from tf_amp_kit.tracing.records import Conflict, Operation
 from tf_amp_kit.tracing.source import Source
 
@@ -74,11 +73,17 @@ def _gap_of(conflict: Conflict) -> _Gap | None:
 def _gaps(inquiry: Inquiry, device_type: str) -> Iterator[_Gap]:
     for op in inquiry.trace.live:
         host = inquiry.trace.host(op)
-        for attribute, dtype in _half_attributes(inquiry, op) if host is not None else ():
-            if host is not None and not has_kernel(op.type, attribute, dtype, device_type):
-                source = inquiry.trace.source(op) if host.is_custom else None
-                yield _Gap(dtype, op.type, host.path, host.layer_class, source)
-                break
+        if host is None or not _touches_half(inquiry, op):
+            continue
+        dtype = missing_half_kernel(op.type, op.get_attribute, device_type)
+        if dtype is not None:
+            source = inquiry.trace.source(op) if host.is_custom else None
+            yield _Gap(dtype, op.type, host.path, host.layer_class, source)
+
+
+def _touches_half(inquiry: Inquiry, op: Operation) -> bool:
+    tensors = inquiry.trace.tensors
+    return any(is_half(tensors[key].dtype) for key in (*op.inputs, *op.outputs))
 
 
 def slow_precision(inquiries: Sequence[Inquiry], reasons: Mapping[str, str]) -> Iterator[Finding]:
@@ -126,35 +131,3 @@ def odd_dimensions(inquiries: Sequence[Inquiry], device_type: str) -> Iterator[F
             "Round units, channels and vocabulary up.",
             affects=unique,
         )
-
-
-@cache
-def has_kernel(op_type: str, attribute: str, dtype: str, device_type: str) -> bool:
-    """Tells whether a kernel is registered for one dtype of an operation.
-
-    Args:
-        op_type: The operation type.
-        attribute: The name of its dtype attribute, `"T"` mostly.
-        dtype: The dtype.
-        device_type: `"CPU"` or `"GPU"`.
-    """
-    kernels = _keras.registered_kernels(op_type)
-    here = [constraints for device, constraints in kernels if device in (device_type, "DEFAULT")]
-    if not here:
-        # Nothing registered for the device: rewritten, or placed elsewhere.
-        return True
-    return any(
-        attribute not in constraints or dtype in constraints[attribute] for constraints in here
-    )
-
-
-def _half_attributes(inquiry: Inquiry, op: Operation) -> Iterator[tuple[str, str]]:
-    dtypes = {inquiry.trace.tensors[key].dtype for key in (*op.inputs, *op.outputs)}
-    if not any(is_half(dtype) for dtype in dtypes):
-        return
-    names = {name for _, constraints in _keras.registered_kernels(op.type) for name in constraints}
-    for name in sorted(names):
-        value = op.get_attribute(name)
-        dtype = getattr(value, "name", "")
-        if is_half(dtype):
-            yield name, dtype

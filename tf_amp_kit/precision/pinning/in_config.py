@@ -139,8 +139,8 @@ def _default(policy: Any) -> Any:
 
 def _survive(owner: Any, pinned: Sequence[str], made_under: Any) -> bool:
     """Tells whether a rebuilt twin computes everywhere in the dtypes of the original."""
-    twin, _ = _rebuilt(owner, made_under)
-    if twin is None:
+    twin, fault = _rebuilt(owner, made_under)
+    if fault:
         return False
     found, wanted = _dtypes(twin), _dtypes(owner)
     # A model's twin is not built, so that what its layers make later is missing.
@@ -154,7 +154,11 @@ def _dtypes(owner: Any) -> dict[str, str]:
 
 
 def _rebuilt(owner: Any, made_under: Any) -> tuple[Any, str]:
-    """Makes a layer anew from its configuration, as loading does; or tells why not."""
+    """Makes a layer anew from its configuration, as loading does, and tells what failed.
+
+    A twin that cannot be built any more is returned with the fault.
+    """
+    twin: Any = None
     paths = LayerPaths(owner)
     live = LiveObjects(paths)
     with (
@@ -179,5 +183,5 @@ def _rebuilt(owner: Any, made_under: Any) -> tuple[Any, str]:
             # A class without a `get_config` of its own may be unable to say it again.
             twin.get_config()
         except USER_CODE_ERRORS as error:
-            return None, f"it cannot be made from it again ({type(error).__name__})"
+            return twin, f"it cannot be made from it again ({type(error).__name__})"
         return twin, ""

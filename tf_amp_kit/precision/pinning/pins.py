@@ -14,6 +14,7 @@ from tf_amp_kit.errors import PinError
 from tf_amp_kit.precision.pinning.applying import Outcome, Pin, set_pins
 from tf_amp_kit.precision.pinning.transaction import Transaction
 from tf_amp_kit.tables import render_table, wrapped
+from tf_amp_kit.tracing.model_check import check_keras_model
 from tf_amp_kit.tracing.paths import LayerPaths
 
 __all__ = ["PLAN_FORMAT", "HoldsPins", "Pin", "Pins"]
@@ -106,6 +107,27 @@ class Pins:
             )
         reasons = {pin.path: pin.reason for pin in self.pins}
         return Pins.of(model, set_pins(model, reasons, inputs=inputs))
+
+    @classmethod
+    def on(cls, model: keras.Model) -> Pins:
+        """Returns the pins that nobody named and that a model has by now.
+
+        They come from its level, from a file, or from `amp_scope(on_conflict="float32")`.
+
+        Args:
+            model: A Keras model.
+
+        Raises:
+            ModelError: If it is not a Keras 3 model.
+
+        Example:
+
+        >>> dense = keras.layers.Dense(2, activation="softmax", dtype="mixed_bfloat16")
+        >>> Pins.on(keras.Sequential([keras.Input((3,)), dense])).paths
+        ()
+        """
+        check_keras_model(model)
+        return cls.of(model, set_pins(model, {}, is_named=False, look=False))
 
     @classmethod
     def of(cls, model: keras.Model, outcome: Outcome) -> Pins:

@@ -15,7 +15,7 @@ from tf_amp_kit.precision.pinning.candidates import topmost
 from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.paths import ROOT, LayerPaths, is_below
 
-__all__ = ["resolve"]
+__all__ = ["held", "resolve"]
 
 _FORMS = (
     "a layer of the model, a layer class, a layer's path, or a pattern for `re.fullmatch` on "
@@ -48,11 +48,19 @@ def resolve(paths: LayerPaths, targets: tuple[Any, ...]) -> dict[str, str]:
         if not matching:
             raise PinError(f"{_nothing(paths, target)} Expected {_FORMS}.")
         found = matching | found
-    return topmost(dict(_held(paths, topmost(found))))
+    return topmost(dict(held(paths, topmost(found))))
 
 
-def _held(paths: LayerPaths, reasons: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Means the layers of a graph model for the model: its own policy does nothing."""
+def held(paths: LayerPaths, reasons: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Means the layers of a graph model for the model: its own policy does nothing.
+
+    Args:
+        paths: The paths of the model.
+        reasons: Why, by path.
+
+    Yields:
+        Paths with reasons, none of them of a graph model.
+    """
     graphs = {path for path, layer in paths if _keras.is_functional(layer)}
     for wanted, reason in reasons.items():
         if wanted not in graphs:

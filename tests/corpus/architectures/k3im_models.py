@@ -1,0 +1,257 @@
+"""Models of K3IM for one-dimensional series, images and video."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+from k3im.cait import CaiTModel
+from k3im.cait_1d import CAiT_1DModel
+from k3im.cait_3d import CAiT3DModel
+from k3im.cct import CCT
+from k3im.cct_1d import CCT_1DModel
+from k3im.cct_3d import CCT3DModel
+from k3im.convmixer import ConvMixer
+from k3im.convmixer_1d import ConvMixer1DModel
+from k3im.convmixer_3d import ConvMixer3DModel
+from k3im.cross_vit import CrossViT
+from k3im.deepvit import DeepViT
+from k3im.eanet import EANet
+from k3im.eanet3d import EANet3DModel
+from k3im.eanet_1d import EANet1DModel
+from k3im.fnet import FNetModel
+from k3im.fnet_1d import FNet1DModel
+from k3im.fnet_3d import FNet3DModel
+from k3im.focalnet import FocalNetModel
+from k3im.gmlp import gMLPModel
+from k3im.gmlp_1d import gMLP1DModel
+from k3im.gmlp_3d import gMLP3DModel
+from k3im.mlp_mixer import MlpMixer
+from k3im.mlp_mixer_1d import Mixer1DModel
+from k3im.mlp_mixer_3d import MLPMixer3DModel
+from k3im.simple_vit import SimpleViT
+from k3im.simple_vit_1d import SimpleViT1DModel
+from k3im.simple_vit_3d import SimpleViT3DModel
+from k3im.simple_vit_with_fft import SimpleViTFFT
+from k3im.simple_vit_with_register_tokens import SimpleViT_RT
+from k3im.swint import SwinTModel
+from k3im.token_learner import ViTokenLearner
+from k3im.video_eanet import VideoEANet
+from k3im.video_mixer import VideoMixerModel
+from k3im.vit import ViT
+from k3im.vit_1d import ViT1DModel
+from k3im.vit_3d import ViT3DModel
+from k3im.vit_with_patch_dropout import SimpleViTPD
+from k3im.vivit import ViViT
+
+from tests.corpus.architecture import Architecture
+
+__all__ = ["ARCHITECTURES"]
+
+_SERIES = (32, 3)
+_IMAGE = (32, 32, 3)
+_VIDEO = (4, 16, 16, 3)
+
+_TRANSFORMER = {"num_classes": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "dim_head": 8}
+_EXTERNAL_ATTENTION = {"num_classes": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
+_MIXER = {"num_classes": 4, "dim": 16, "depth": 2, "dropout_rate": 0.1}
+_SERIES_PATCHES = {"seq_len": 32, "patch_size": 4}
+_IMAGE_PATCHES = {"image_size": (32, 32), "patch_size": (8, 8)}
+_VIDEO_PATCHES = {
+    "image_size": (16, 16),
+    "image_patch_size": (8, 8),
+    "frames": 4,
+    "frame_patch_size": 2,
+}
+_COMPACT = {
+    "num_heads": 2,
+    "projection_dim": 16,
+    "kernel_size": 3,
+    "stride": 1,
+    "padding": 1,
+    "transformer_units": [16, 16],
+    "stochastic_depth_rate": 0.1,
+    "transformer_layers": 2,
+    "num_classes": 4,
+    "positional_emb": True,
+}
+_SPACE_AND_TIME = {
+    "num_classes": 4,
+    "dim": 16,
+    "spatial_depth": 1,
+    "temporal_depth": 1,
+    "mlp_dim": 32,
+    "emb_dropout": 0.1,
+}
+
+
+def _uniform(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(0).random((2, *shape), dtype=np.float32)
+
+
+def _architecture(
+    factory: Callable[..., keras.Model], sample: tuple[int, ...], **settings: Any
+) -> Architecture:
+    return Architecture(
+        name=f"k3im/{factory.__name__}",
+        build=partial(factory, **settings),
+        batch=partial(_uniform, sample),
+    )
+
+
+_SERIES_MODELS = (
+    _architecture(
+        CAiT_1DModel, _SERIES, **_SERIES_PATCHES, **_TRANSFORMER, cls_depth=1, dropout_rate=0.1
+    ),
+    _architecture(CCT_1DModel, _SERIES, input_shape=_SERIES, **_COMPACT),
+    _architecture(
+        ConvMixer1DModel, _SERIES, seq_len=32, n_features=3, filters=8, depth=2, num_classes=4
+    ),
+    _architecture(EANet1DModel, _SERIES, **_SERIES_PATCHES, **_EXTERNAL_ATTENTION),
+    _architecture(FNet1DModel, _SERIES, **_SERIES_PATCHES, **_MIXER),
+    _architecture(gMLP1DModel, _SERIES, **_SERIES_PATCHES, **_MIXER),
+    _architecture(Mixer1DModel, _SERIES, **_SERIES_PATCHES, **_MIXER, hidden_units=16),
+    _architecture(SimpleViT1DModel, _SERIES, **_SERIES_PATCHES, **_TRANSFORMER),
+    _architecture(ViT1DModel, _SERIES, **_SERIES_PATCHES, **_TRANSFORMER),
+)
+
+_IMAGE_MODELS = (
+    _architecture(CaiTModel, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER, cls_depth=1),
+    _architecture(CCT, _IMAGE, input_shape=_IMAGE, **_COMPACT),
+    _architecture(ConvMixer, _IMAGE, image_size=32, filters=8, depth=2, num_classes=4),
+    _architecture(
+        CrossViT,
+        _IMAGE,
+        image_size=32,
+        num_classes=4,
+        sm_dim=8,
+        lg_dim=16,
+        channels=3,
+        sm_patch_size=8,
+        sm_enc_heads=2,
+        sm_enc_mlp_dim=16,
+        sm_enc_dim_head=8,
+        lg_patch_size=16,
+        lg_enc_depth=1,
+        lg_enc_heads=2,
+        lg_enc_mlp_dim=32,
+        lg_enc_dim_head=8,
+        cross_attn_depth=1,
+        cross_attn_heads=2,
+        cross_attn_dim_head=8,
+        depth=1,
+    ),
+    _architecture(DeepViT, _IMAGE, image_size=32, patch_size=8, **_TRANSFORMER, dropout=0.1),
+    _architecture(
+        EANet,
+        _IMAGE,
+        input_shape=_IMAGE,
+        patch_size=8,
+        embedding_dim=16,
+        num_transformer_blocks=2,
+        mlp_dim=16,
+        num_heads=2,
+        dim_coefficient=2,
+        attention_dropout=0.1,
+        projection_dropout=0.1,
+        num_classes=4,
+    ),
+    _architecture(
+        FNetModel,
+        _IMAGE,
+        image_size=32,
+        patch_size=8,
+        embedding_dim=16,
+        num_blocks=2,
+        dropout_rate=0.1,
+        num_classes=4,
+        positional_encoding=True,
+    ),
+    _architecture(
+        FocalNetModel,
+        _IMAGE,
+        img_size=32,
+        num_classes=4,
+        embed_dim=8,
+        depths=[1, 1],
+        focal_levels=[2, 2],
+        focal_windows=[3, 3],
+        use_layerscale=True,
+        normalize_modulator=True,
+        use_postln_in_modulation=True,
+    ),
+    _architecture(
+        gMLPModel,
+        _IMAGE,
+        image_size=32,
+        patch_size=8,
+        embedding_dim=16,
+        num_blocks=2,
+        dropout_rate=0.1,
+        num_classes=4,
+        positional_encoding=True,
+    ),
+    _architecture(
+        MlpMixer,
+        _IMAGE,
+        num_classes=4,
+        img_size=32,
+        patch_size=8,
+        num_blocks=2,
+        embed_dim=16,
+        drop_rate=0.1,
+        drop_path_rate=0.1,
+    ),
+    _architecture(SimpleViT, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER),
+    _architecture(SimpleViTFFT, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER, freq_patch_size=(8, 8)),
+    _architecture(SimpleViTPD, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER),
+    _architecture(SimpleViT_RT, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER),
+    _architecture(
+        SwinTModel,
+        _IMAGE,
+        img_size=(32, 32),
+        patch_size=(4, 4),
+        embed_dim=16,
+        num_heads=2,
+        window_size=2,
+        num_mlp=32,
+        qkv_bias=True,
+        dropout_rate=0.1,
+        shift_size=1,
+        num_classes=4,
+    ),
+    _architecture(
+        ViTokenLearner, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER, token_learner_units=4
+    ),
+    _architecture(ViT, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER),
+)
+
+_VIDEO_MODELS = (
+    _architecture(CAiT3DModel, _VIDEO, **_VIDEO_PATCHES, **_TRANSFORMER, cls_depth=1),
+    _architecture(CCT3DModel, _VIDEO, input_shape=_VIDEO, **_COMPACT),
+    _architecture(
+        ConvMixer3DModel,
+        _VIDEO,
+        image_size=16,
+        num_frames=4,
+        filters=8,
+        depth=2,
+        kernel_size=3,
+        kernel_depth=3,
+        num_classes=4,
+    ),
+    _architecture(EANet3DModel, _VIDEO, **_VIDEO_PATCHES, **_EXTERNAL_ATTENTION),
+    _architecture(FNet3DModel, _VIDEO, **_VIDEO_PATCHES, **_MIXER, hidden_units=16),
+    _architecture(gMLP3DModel, _VIDEO, **_VIDEO_PATCHES, **_MIXER, hidden_units=16),
+    _architecture(MLPMixer3DModel, _VIDEO, **_VIDEO_PATCHES, **_MIXER, hidden_units=16),
+    _architecture(SimpleViT3DModel, _VIDEO, **_VIDEO_PATCHES, **_TRANSFORMER),
+    _architecture(VideoEANet, _VIDEO, **_VIDEO_PATCHES, **_SPACE_AND_TIME, heads=2),
+    _architecture(VideoMixerModel, _VIDEO, **_VIDEO_PATCHES, **_SPACE_AND_TIME),
+    _architecture(ViT3DModel, _VIDEO, **_VIDEO_PATCHES, **_TRANSFORMER, pool="mean"),
+    _architecture(ViViT, _VIDEO, **_VIDEO_PATCHES, **_SPACE_AND_TIME, heads=2, dim_head=8),
+)
+
+ARCHITECTURES: tuple[Architecture, ...] = (*_SERIES_MODELS, *_IMAGE_MODELS, *_VIDEO_MODELS)

@@ -1,0 +1,320 @@
+"""Text backbones of keras-hub: encoders, decoders and sequence-to-sequence models."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import keras_hub
+import numpy as np
+
+from tests.corpus.architecture import Architecture
+
+__all__ = ["ARCHITECTURES", "tokens", "two_sided_tokens"]
+
+VOCABULARY_SIZE = 32
+LENGTH = 8
+
+models = keras_hub.models
+
+_ENCODER = {
+    "vocabulary_size": VOCABULARY_SIZE,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 8,
+    "intermediate_dim": 16,
+}
+_ELECTRA = {
+    "vocab_size": VOCABULARY_SIZE,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 8,
+    "embedding_dim": 4,
+    "intermediate_dim": 16,
+    "max_sequence_length": LENGTH,
+}
+_DECODER = {
+    "vocabulary_size": VOCABULARY_SIZE,
+    "num_layers": 2,
+    "num_query_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 32,
+}
+_EXPERTS = {"num_experts": 4, "top_k": 2}
+_LINEAR_ATTENTION = {
+    "head_dim": 8,
+    "layer_types": ["linear_attention", "full_attention"],
+    "partial_rotary_factor": 0.5,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 4,
+    "linear_value_head_dim": 4,
+    "linear_conv_kernel_dim": 2,
+}
+_T5_GEMMA = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in {
+        "hidden_dim": 16,
+        "intermediate_dim": 32,
+        "num_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 4,
+        "layer_types": ["sliding_attention", "full_attention"],
+    }.items()
+}
+
+
+def tokens(*names: str, length: int = LENGTH) -> dict[str, Any]:
+    """Make token ids and a mask that pads the second sample; add zeros for the `names`."""
+    rng = np.random.default_rng(0)
+    padding_mask = np.ones((2, length), "int32")
+    padding_mask[1, length - 2 :] = 0
+    return {
+        "token_ids": rng.integers(1, VOCABULARY_SIZE, (2, length)).astype("int32"),
+        "padding_mask": padding_mask,
+        **{name: np.zeros((2, length), "int32") for name in names},
+    }
+
+
+def two_sided_tokens() -> dict[str, Any]:
+    """Make the tokens of an encoder and of a decoder, in one dictionary."""
+    return {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in tokens().items()
+    }
+
+
+segmented = partial(tokens, "segment_ids")
+
+
+def without_mask(*names: str) -> dict[str, Any]:
+    """Make the `tokens` of a model that finds the padding by itself, or not at all."""
+    batch = tokens(*names)
+    del batch["padding_mask"]
+    return batch
+
+
+def _encoder(cls: Any, **kwargs: Any) -> Any:
+    return partial(cls, **_ENCODER, **kwargs)
+
+
+def _decoder(cls: Any, **kwargs: Any) -> Any:
+    return partial(cls, **_DECODER, **kwargs)
+
+
+def _text(name: str, build: Any, batch: Any = tokens) -> Architecture:
+    return Architecture(f"keras_hub/{name}", build, batch)
+
+
+ARCHITECTURES: tuple[Architecture, ...] = (
+    _text("AlbertBackbone", _encoder(models.AlbertBackbone, embedding_dim=4), segmented),
+    _text("BertBackbone", _encoder(models.BertBackbone), segmented),
+    _text("DebertaV3Backbone", _encoder(models.DebertaV3Backbone, bucket_size=4)),
+    _text("DistilBertBackbone", _encoder(models.DistilBertBackbone)),
+    _text("ElectraBackbone", partial(models.ElectraBackbone, **_ELECTRA), segmented),
+    _text("ESMBackbone", _encoder(models.ESMBackbone), without_mask),
+    _text(
+        "ESMBackbone[absolute]",
+        _encoder(
+            models.ESMBackbone,
+            position_embedding_type="absolute",
+            max_sequence_length=LENGTH,
+            use_pre_layer_norm=True,
+        ),
+        without_mask,
+    ),
+    _text(
+        "FNetBackbone",
+        partial(
+            models.FNetBackbone,
+            vocabulary_size=VOCABULARY_SIZE,
+            num_layers=2,
+            hidden_dim=8,
+            intermediate_dim=16,
+        ),
+        partial(without_mask, "segment_ids"),
+    ),
+    _text("RobertaBackbone", _encoder(models.RobertaBackbone)),
+    _text(
+        "RoformerV2Backbone", _encoder(models.RoformerV2Backbone, head_size=4), segmented
+    ),
+    _text("XLMRobertaBackbone", _encoder(models.XLMRobertaBackbone)),
+    _text("XLNetBackbone", _encoder(models.XLNetBackbone), segmented),
+    _text("BloomBackbone", _encoder(models.BloomBackbone)),
+    _text(
+        "FalconBackbone",
+        partial(
+            models.FalconBackbone,
+            vocabulary_size=VOCABULARY_SIZE,
+            num_layers=2,
+            num_attention_heads=2,
+            hidden_dim=8,
+            intermediate_dim=16,
+        ),
+    ),
+    _text("GPT2Backbone", _encoder(models.GPT2Backbone)),
+    _text("GPTNeoXBackbone", _encoder(models.GPTNeoXBackbone, rotary_percentage=0.5)),
+    _text("OPTBackbone", _encoder(models.OPTBackbone)),
+    _text(
+        "GemmaBackbone",
+        _decoder(models.GemmaBackbone, head_dim=4, attention_logit_soft_cap=50.0),
+    ),
+    _text(
+        "GemmaBackbone[v2]",
+        _decoder(
+            models.GemmaBackbone,
+            head_dim=4,
+            use_post_ffw_norm=True,
+            use_post_attention_norm=True,
+            attention_logit_soft_cap=50.0,
+            final_logit_soft_cap=30.0,
+            use_sliding_window_attention=True,
+            sliding_window_size=4,
+        ),
+    ),
+    _text(
+        "Gemma3Backbone",
+        _decoder(
+            models.Gemma3Backbone,
+            image_size=16,
+            head_dim=4,
+            use_post_ffw_norm=True,
+            use_post_attention_norm=True,
+            use_sliding_window_attention=True,
+            sliding_window_size=4,
+        ),
+    ),
+    _text(
+        "GptOssBackbone",
+        _decoder(models.GptOssBackbone, **_EXPERTS, head_dim=4, sliding_window=4),
+    ),
+    _text("LlamaBackbone", _decoder(models.LlamaBackbone)),
+    _text(
+        "Llama3Backbone",
+        _decoder(
+            models.Llama3Backbone,
+            rope_frequency_adjustment_factor=8.0,
+            rope_low_freq_factor=1.0,
+            rope_high_freq_factor=4.0,
+            rope_pretraining_sequence_length=16,
+        ),
+    ),
+    _text("MistralBackbone", _decoder(models.MistralBackbone, sliding_window=4)),
+    _text("MixtralBackbone", _decoder(models.MixtralBackbone, **_EXPERTS, sliding_window=4)),
+    _text("Phi3Backbone", _decoder(models.Phi3Backbone)),
+    _text(
+        "Phi3Backbone[su]",
+        _decoder(
+            models.Phi3Backbone,
+            max_sequence_length=16,
+            pretraining_sequence_length=8,
+            rope_scaling_type="su",
+            rope_scaling_short_factor=[1.0, 1.5],
+            rope_scaling_long_factor=[2.0, 2.5],
+        ),
+    ),
+    _text(
+        "QwenBackbone",
+        _decoder(models.QwenBackbone, use_sliding_window_attention=True, sliding_window_size=4),
+    ),
+    _text("Qwen3Backbone", _decoder(models.Qwen3Backbone, head_dim=4, sliding_window_size=None)),
+    _text(
+        "QwenMoeBackbone",
+        _decoder(
+            models.QwenMoeBackbone,
+            **_EXPERTS,
+            moe_intermediate_dim=8,
+            shared_expert_intermediate_dim=8,
+        ),
+    ),
+    _text(
+        "Qwen3MoeBackbone",
+        _decoder(models.Qwen3MoeBackbone, **_EXPERTS, head_dim=4, moe_intermediate_dim=8),
+    ),
+    _text("Qwen3_5Backbone", _decoder(models.Qwen3_5Backbone, **_LINEAR_ATTENTION)),
+    _text(
+        "Qwen3_5MoeBackbone",
+        partial(
+            models.Qwen3_5MoeBackbone,
+            **{k: v for k, v in _DECODER.items() if k != "intermediate_dim"},
+            **_EXPERTS,
+            **_LINEAR_ATTENTION,
+            moe_intermediate_dim=8,
+            shared_expert_intermediate_size=8,
+        ),
+    ),
+    _text(
+        "RWKV7Backbone",
+        partial(
+            models.RWKV7Backbone,
+            hidden_size=16,
+            head_size=8,
+            num_layers=2,
+            vocabulary_size=VOCABULARY_SIZE,
+            intermediate_dim=32,
+            gate_lora=4,
+            mv_lora=4,
+            aaa_lora=4,
+            decay_lora=4,
+        ),
+        partial(tokens, length=16),
+    ),
+    _text(
+        "SmolLM3Backbone",
+        partial(
+            models.SmolLM3Backbone,
+            vocabulary_size=VOCABULARY_SIZE,
+            hidden_dim=16,
+            intermediate_dim=32,
+            num_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            attention_bias=False,
+            attention_dropout=0.1,
+            rope_layer_enabled_list=[True, False],
+            layer_types=["full_attention", "full_attention"],
+            mlp_bias=False,
+            layer_norm_epsilon=1e-6,
+            max_position_embeddings=16,
+            rope_theta=10000.0,
+            partial_rotary_factor=1.0,
+        ),
+    ),
+    _text("BartBackbone", _encoder(models.BartBackbone), two_sided_tokens),
+    _text("T5Backbone", _encoder(models.T5Backbone), two_sided_tokens),
+    _text(
+        "EdRecBackbone",
+        partial(
+            models.EdRecBackbone,
+            vocab_size=VOCABULARY_SIZE,
+            num_layers_enc=2,
+            num_layers_dec=2,
+            hidden_dim=8,
+            intermediate_dim=16,
+            num_heads=2,
+            dropout=0.1,
+        ),
+        two_sided_tokens,
+    ),
+    _text(
+        "T5GemmaBackbone",
+        partial(
+            models.T5GemmaBackbone,
+            VOCABULARY_SIZE,
+            **_T5_GEMMA,
+            sliding_window=4,
+            attn_logit_softcapping=50.0,
+            cross_attention_hidden_size=16,
+        ),
+        two_sided_tokens,
+    ),
+    _text(
+        "T5Gemma2Backbone",
+        partial(models.T5Gemma2Backbone, VOCABULARY_SIZE, **_T5_GEMMA, sliding_window=4),
+        two_sided_tokens,
+    ),
+)

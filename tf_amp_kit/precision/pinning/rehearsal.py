@@ -1,0 +1,76 @@
+"""A call traced into a graph that never runs, in which a missing kernel raises at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_amp_kit import _keras
+from tf_amp_kit.tracing.conflicts import KernelNotFound
+from tf_amp_kit.tracing.kernels import default_device_type, missing_half_kernel
+from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.recorder import is_plain_tensor
+from tf_amp_kit.tracing.state import undisturbed
+
+__all__ = ["rehearsed"]
+
+
+def rehearsed(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    """Traces a call of a model, and leaves the model as it was; one not built gets built.
+
+    Args:
+        model: The model.
+        call: Makes the call, with the arguments as tensors of a graph.
+        args: The arguments: tensors and arrays, or `tf.TypeSpec`s, and what is neither.
+        kwargs: Likewise, by name.
+
+    Raises:
+        KernelNotFound: Where an operation is made that half precision has no kernel for.
+        Exception: Whatever the call raises.
+    """
+    leaves = tf.nest.flatten((args, kwargs))
+    specs = [_spec_of(leaf) for leaf in leaves]
+    given = [spec for spec in specs if spec is not None]
+    device_type = default_device_type()
+
+    def traced(*tensors: Any) -> None:
+        rest = iter(tensors)
+        whole = [
+            leaf if spec is None else next(rest) for leaf, spec in zip(leaves, specs, strict=True)
+        ]
+        args_again, kwargs_again = tf.nest.pack_sequence_as((args, kwargs), whole)
+        call(*args_again, **kwargs_again)
+
+    def refuse(op_type: str, inputs: Any, attrs: Any, outputs: Any, **_: Any) -> None:
+        pairs = iter(attrs or ())  # names and values, one after the other
+        dtypes = {name: _dtype_of(value) for name, value in zip(pairs, pairs, strict=False)}
+        dtype = missing_half_kernel(op_type, dtypes.get, device_type)
+        if dtype is not None:
+            raise KernelNotFound.of(op_type, dtype, device_type)
+
+    with (
+        tf.init_scope(),  # a function that is being traced would lift variables its own way
+        undisturbed(LayerPaths(model)),
+        _keras.op_callbacks_off(),
+        _keras.eager_operations_seen(refuse),
+    ):
+        _keras.trace_to_graph(traced, given, {})
+
+
+def _spec_of(value: Any) -> Any:
+    """Returns the spec of what is a tensor or can be one, else None."""
+    if isinstance(value, tf.TypeSpec):
+        return value
+    if is_plain_tensor(value):
+        return tf.type_spec_from_value(value)
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return tf.TensorSpec(value.shape, value.dtype)
+    return None
+
+
+def _dtype_of(value: Any) -> Any:
+    """Reads a dtype out of an attribute of a graph's operation, or of one that ran eagerly."""
+    number = getattr(value, "type", value)
+    return tf.as_dtype(number) if number and type(number) is int else None
