@@ -33,12 +33,15 @@ def _resnet_encoder(shape: Sequence[int]) -> keras.Model:
         input_shape=tuple(shape),
         num_blocks=[1, 1, 1, 1],
         block_type="basic_block",
-        conv_filters=[4],
-        num_filters=[4, 8, 8, 8],
+        conv_filters=[8],
+        num_filters=[64, 8, 8, 8],
+        name="encoder",
     )
 
 
-def _swin_encoder(shape: Sequence[int], backbone: Callable[..., keras.Model]) -> keras.Model:
+def _swin_encoder(
+    shape: Sequence[int], backbone: Callable[..., keras.Model], **settings: Any
+) -> keras.Model:
     return backbone(
         input_shape=tuple(shape),
         embed_dim=8,
@@ -46,6 +49,7 @@ def _swin_encoder(shape: Sequence[int], backbone: Callable[..., keras.Model]) ->
         window_size=4,
         depths=[2, 2, 1, 1],
         num_heads=[1, 2, 2, 2],
+        **settings,
     )
 
 
@@ -62,7 +66,9 @@ def _with_resnet(
 
 
 def _swin_unetr(shape: Sequence[int]) -> keras.Model:
-    encoder = _swin_encoder(shape, models.SwinBackbone)
+    encoder = _swin_encoder(
+        shape, models.SwinBackbone, downsampling_strategy="swin_unetr_like"
+    )
     return models.SwinUNETR(encoder=encoder, num_classes=2, feature_size=8)
 
 
@@ -76,7 +82,7 @@ def _segformer(shape: Sequence[int]) -> keras.Model:
 def _unetr_plus_plus(shape: Sequence[int]) -> keras.Model:
     encoder = models.UNETRPlusPlusEncoder(
         input_shape=tuple(shape),
-        filters=[4, 8, 8, 16],
+        filters=[8, 16, 32, 64],
         spatial_reduced_tokens=[8, 8, 8, 8],
         depths=[1] * 4,
         num_heads=2,
@@ -115,6 +121,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         depths=[1, 1, 1, 1],
         projection_dims=[4, 8, 8, 16],
         drop_path_rate=0.1,
+        name="convnext",
     ),
     _network(
         "ConvNeXtBackboneV2-3d",
@@ -123,9 +130,10 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         depths=[1, 1, 1, 1],
         projection_dims=[4, 8, 8, 16],
         drop_path_rate=0.1,
+        name="convnext",
     ),
-    _network("DenseNetBackbone-2d", models.DenseNetBackbone, IMAGE, blocks=[1] * 4, growth_rate=4),
-    _network("DenseNetBackbone-3d", models.DenseNetBackbone, VOLUME, blocks=[1] * 4, growth_rate=4),
+    _network("DenseNetBackbone-2d", models.DenseNetBackbone, IMAGE, blocks=[1] * 4, growth_rate=4, name="densenet"),
+    _network("DenseNetBackbone-3d", models.DenseNetBackbone, VOLUME, blocks=[1] * 4, growth_rate=4, name="densenet"),
     _network("EfficientNetB0-2d", models.EfficientNetB0, IMAGE, num_classes=3),
     _network("MiTBackbone-2d", models.MiTBackbone, IMAGE, project_dim=[8, 8, 16, 16],
              num_heads=[1, 2, 2, 4], depths=[1] * 4),

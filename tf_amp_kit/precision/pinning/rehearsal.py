@@ -43,10 +43,10 @@ def rehearsed(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> N
         args_again, kwargs_again = tf.nest.pack_sequence_as((args, kwargs), whole)
         call(*args_again, **kwargs_again)
 
-    def refuse(op_type: str, inputs: Any, attrs: Any, outputs: Any, **_: Any) -> None:
+    def refuse(op_type: str, inputs: Any, attrs: Any, *_: Any, **__: Any) -> None:
         pairs = iter(attrs or ())  # names and values, one after the other
-        dtypes = {name: _dtype_of(value) for name, value in zip(pairs, pairs, strict=False)}
-        dtype = missing_half_kernel(op_type, dtypes.get, device_type)
+        values = dict(zip(pairs, pairs, strict=False))
+        dtype = missing_half_kernel(op_type, lambda name: _dtype_of(values.get(name)), device_type)
         if dtype is not None:
             raise KernelNotFound.of(op_type, dtype, device_type)
 
@@ -71,6 +71,6 @@ def _spec_of(value: Any) -> Any:
 
 
 def _dtype_of(value: Any) -> Any:
-    """Reads a dtype out of an attribute of a graph's operation, or of one that ran eagerly."""
+    """Reads an attribute that is a dtype, of a graph's operation or of one that ran eagerly."""
     number = getattr(value, "type", value)
-    return tf.as_dtype(number) if number and type(number) is int else None
+    return tf.as_dtype(number) if number else None

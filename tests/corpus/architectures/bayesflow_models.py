@@ -1,0 +1,217 @@
+"""Networks of bayesflow for amortized inference, each called by a Keras model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+from bayesflow import networks
+
+from tests.corpus.architecture import Architecture
+
+SETS = (6, 3)
+IMAGE = (16, 16, 3)
+PARAMETERS = 4
+CONDITIONS = 3
+
+
+def _batch(shape: Sequence[int]) -> np.ndarray:
+    return np.random.default_rng(0).random((2, *shape), dtype=np.float32)
+
+
+def _batches(*shapes: Sequence[int]) -> list[np.ndarray]:
+    return [_batch(shape) for shape in shapes]
+
+
+def _summary(name: str, shape: Sequence[int], make: Callable[[], keras.layers.Layer]) -> Architecture:
+    def build() -> keras.Model:
+        return keras.Sequential([keras.Input(tuple(shape)), make(), keras.layers.Dense(2)])
+
+    return Architecture(f"bayesflow/{name}", build, partial(_batch, shape))
+
+
+class _Inference(keras.Model):
+    """Runs an inference network both ways: data to latents with density, and latents to data."""
+
+    def __init__(self, network: keras.layers.Layer) -> None:
+        super().__init__()
+        self.network = network
+
+    def build(self, input_shape: Any) -> None:
+        self.network.build(*map(tuple, input_shape))
+        self.built = True
+
+    def call(self, inputs: Sequence[Any], training: bool = False) -> Any:
+        parameters, conditions = inputs
+        return self.network(parameters, conditions, inverse=True, training=training)
+
+
+class _Density(_Inference):
+    """Maps data to latents and their log density."""
+
+    def call(self, inputs: Sequence[Any], training: bool = False) -> Any:
+        parameters, conditions = inputs
+        return self.network(parameters, conditions, density=True, training=training)
+
+
+def _inference(
+    name: str,
+    make: Callable[[], keras.layers.Layer],
+    model_class: Callable[[keras.layers.Layer], keras.Model] = _Inference,
+) -> Architecture:
+    return Architecture(
+        f"bayesflow/{name}",
+        lambda: model_class(make()),
+        partial(_batches, (PARAMETERS,), (CONDITIONS,)),
+    )
+
+
+class _TimeConditioned(keras.Model):
+    """Gives a denoising subnet the state, the time and the conditions as one tuple."""
+
+    def __init__(self, subnet: keras.layers.Layer) -> None:
+        super().__init__()
+        self.subnet = subnet
+
+    def call(self, inputs: Sequence[Any], training: bool = False) -> Any:
+        return self.subnet(tuple(inputs), training=training)
+
+
+def _subnet(
+    name: str, shapes: Sequence[Sequence[int]], make: Callable[[], keras.layers.Layer]
+) -> Architecture:
+    return Architecture(
+        f"bayesflow/{name}", lambda: _TimeConditioned(make()), partial(_batches, *shapes)
+    )
+
+
+UNET_SHAPES = (IMAGE, (1,), IMAGE)
+SUBNET = {"widths": (8, 8)}
+
+ARCHITECTURES: tuple[Architecture, ...] = (
+    _summary(
+        "DeepSet",
+        SETS,
+        lambda: networks.DeepSet(
+            summary_dim=4, embed_dim=8, depth=1, mlp_widths=(8,), num_heads=2, num_seeds=2
+        ),
+    ),
+    _summary(
+        "SetTransformer",
+        SETS,
+        lambda: networks.SetTransformer(
+            summary_dim=4, embed_dims=(8, 8), num_heads=(2, 2), num_seeds=2, num_inducing_points=3
+        ),
+    ),
+    _summary(
+        "TimeSeriesTransformer",
+        SETS,
+        lambda: networks.TimeSeriesTransformer(
+            summary_dim=4, embed_dims=(8, 8), num_heads=(2, 2), time_embed_dim=4, time_axis=-1
+        ),
+    ),
+    _summary(
+        "FusionTransformer",
+        SETS,
+        lambda: networks.FusionTransformer(
+            summary_dim=4, embed_dims=(8, 8), num_heads=(2, 2), template_dim=8
+        ),
+    ),
+    _summary(
+        "TimeSeriesNetwork",
+        (8, 3),
+        lambda: networks.TimeSeriesNetwork(
+            summary_dim=4, filters=8, recurrent_dim=8, skip_steps=2
+        ),
+    ),
+    _summary(
+        "ConvolutionalNetwork",
+        IMAGE,
+        lambda: networks.ConvolutionalNetwork(
+            summary_dim=4, widths=(8, 8), blocks_per_stage=1, pool_head="attention"
+        ),
+    ),
+    _summary("MLP", (5,), lambda: networks.MLP((8, 8), norm="rms")),
+    _subnet(
+        "TimeMLP",
+        ((PARAMETERS,), (1,), (CONDITIONS,)),
+        lambda: networks.TimeMLP((8, 8), time_embedding_dim=4, merge="add"),
+    ),
+    _subnet(
+        "UNet",
+        UNET_SHAPES,
+        lambda: networks.UNet(
+            widths=(8, 8), res_blocks=1, attn_stage=(False, True), time_emb_dim=4, groups=4
+        ),
+    ),
+    _subnet(
+        "UViT",
+        UNET_SHAPES,
+        lambda: networks.UViT(
+            widths=(8, 8),
+            res_blocks=1,
+            transformer_blocks=1,
+            transformer_width=8,
+            num_heads=2,
+            time_emb_dim=4,
+            groups=4,
+        ),
+    ),
+    _subnet(
+        "ResidualUViT",
+        UNET_SHAPES,
+        lambda: networks.ResidualUViT(
+            widths=(8, 8),
+            res_blocks_down=1,
+            res_blocks_up=1,
+            transformer_blocks=1,
+            transformer_width=8,
+            num_heads=2,
+            time_emb_dim=4,
+            groups=4,
+        ),
+    ),
+    _inference(
+        "CouplingFlow", lambda: networks.CouplingFlow(depth=2, subnet_kwargs=SUBNET), _Density
+    ),
+    _inference(
+        "CouplingFlow-spline",
+        lambda: networks.CouplingFlow(depth=2, transform="spline", subnet_kwargs=SUBNET),
+        _Density,
+    ),
+    _inference(
+        "CouplingFlow-inverse",
+        lambda: networks.CouplingFlow(depth=2, permutation="orthogonal", subnet_kwargs=SUBNET),
+    ),
+    _inference(
+        "FlowMatching",
+        lambda: networks.FlowMatching(
+            subnet_kwargs=SUBNET, integrate_kwargs={"method": "euler", "steps": 3}
+        ),
+    ),
+    _inference(
+        "DiffusionModel",
+        lambda: networks.DiffusionModel(
+            subnet_kwargs=SUBNET, integrate_kwargs={"method": "euler", "steps": 3}
+        ),
+    ),
+    _inference(
+        "DiffusionModel-cosine",
+        lambda: networks.DiffusionModel(
+            noise_schedule="cosine",
+            prediction_type="velocity",
+            subnet_kwargs=SUBNET,
+            integrate_kwargs={"method": "euler", "steps": 3},
+        ),
+    ),
+    _inference(
+        "ConsistencyModel",
+        lambda: networks.ConsistencyModel(total_steps=100, subnet_kwargs=SUBNET),
+    ),
+    _inference(
+        "StableConsistencyModel", lambda: networks.StableConsistencyModel(subnet_kwargs=SUBNET)
+    ),
+)

@@ -1,0 +1,286 @@
+"""Image models of zeromodels: classifiers, detectors and segmenters in their smallest sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+from zeromodels.models import (
+    beit,
+    cait,
+    convnextv2,
+    deeplabv3,
+    depth_anything_v1,
+    dino_v2,
+    dino_v3,
+    efficientformer,
+    eomt,
+    inception_next,
+    levit,
+    mask2former,
+    maskformer,
+    maxvit,
+    mit,
+    mlp_mixer,
+    mobilevit,
+    pit,
+    poolformer,
+    pvt_v2,
+    regnet,
+    res2net,
+    resmlp,
+    resnetv2,
+    rf_detr,
+    rt_detr,
+    sam,
+    sam2,
+    senet,
+    swin,
+    swinv2,
+    vit,
+)
+
+from tests.corpus.architecture import Architecture
+
+__all__ = ["ARCHITECTURES"]
+
+_PATCHES = {"patch_size": 8, "embed_dim": 16}
+_TRANSFORMER = {**_PATCHES, "depth": 2, "num_heads": 2}
+_STAGES = {"embed_dim": (8, 8, 16, 16), "depths": (1, 1, 1, 1)}
+_WINDOWS = {
+    "pretrain_size": 32,
+    "window_size": 2,
+    "embed_dim": 8,
+    "depths": (2, 2),
+    "num_heads": (2, 2),
+}
+_SWIN_BACKBONE = {
+    "backbone_embed_dim": 8,
+    "backbone_depths": (1, 1, 1, 1),
+    "backbone_num_heads": (2, 2, 2, 2),
+    "backbone_window_size": 2,
+    "decoder_num_layers": 1,
+    "decoder_ffn_dim": 32,
+    "num_queries": 4,
+    "num_classes": 4,
+}
+
+
+def _images(size: int) -> np.ndarray:
+    return np.random.default_rng(0).random((2, size, size, 3), dtype=np.float32)
+
+
+def _architecture(
+    factory: Callable[..., keras.Model], image_size: int = 32, **settings: Any
+) -> Architecture:
+    return Architecture(
+        name=f"zeromodels/{factory.__name__}",
+        build=partial(factory, image_size=image_size, **settings),
+        batch=partial(_images, image_size),
+    )
+
+
+_TRANSFORMERS = (
+    _architecture(
+        beit.BeitModel,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+    ),
+    _architecture(cait.CaiTModel, **_TRANSFORMER, drop_path_rate=0.1),
+    _architecture(dino_v2.DinoV2Model, **_TRANSFORMER, use_swiglu=True),
+    _architecture(dino_v3.DinoV3ViTModel, **_TRANSFORMER),
+    _architecture(
+        levit.LevitModel,
+        64,
+        hidden_sizes=(16, 16, 16),
+        num_attention_heads=(2, 2, 2),
+        depths=(1, 1, 1),
+        key_dim=(8, 8, 8),
+    ),
+    _architecture(
+        maxvit.MaxViTModel,
+        stem_width=8,
+        depths=(1, 1),
+        embed_dim=(16, 16),
+        num_heads=(2, 2),
+        window_size=2,
+    ),
+    # The heads are one, two, five and eight, whatever the widths.
+    _architecture(mit.MiTModel, embed_dim=(8, 8, 20, 16), depths=(1, 1, 1, 1)),
+    _architecture(
+        mobilevit.MobileViTModel,
+        64,
+        initial_dims=8,
+        head_dims=16,
+        block_dims=(8, 8, 16, 16, 16),
+        attention_dims=(None, None, 16, 16, 16),
+    ),
+    _architecture(
+        pit.PiTModel,
+        patch_size=8,
+        stride=4,
+        embed_dim=(8, 16, 32),
+        depth=(1, 1, 1),
+        heads=(2, 2, 2),
+        distilled=True,
+    ),
+    _architecture(
+        pvt_v2.PvtV2Model,
+        64,
+        hidden_sizes=(8, 8, 16, 16),
+        depths=(1, 1, 1, 1),
+        num_attention_heads=(1, 1, 2, 2),
+        linear_attention=True,
+        drop_path_rate=0.1,
+    ),
+    _architecture(swin.SwinModel, **_WINDOWS),
+    _architecture(swinv2.SwinV2Model, **_WINDOWS),
+    _architecture(
+        vit.ViTModel,
+        **_TRANSFORMER,
+        use_distillation=True,
+        layer_scale_init=0.1,
+        qk_norm=True,
+        drop_rate=0.1,
+    ),
+)
+
+_CONVOLUTIONS_AND_MIXERS = (
+    _architecture(
+        convnextv2.ConvNeXtV2Model,
+        depths=(1, 1, 1, 1),
+        projection_dim=(8, 8, 16, 16),
+        drop_path_rate=0.1,
+    ),
+    _architecture(
+        efficientformer.EfficientFormerModel,
+        64,
+        embed_dim=(8, 8, 16, 16),
+        depths=(1, 1, 1, 2),
+        drop_path_rate=0.1,
+    ),
+    _architecture(
+        inception_next.InceptionNextModel, depths=(1, 1, 1, 1), num_filters=(16, 16, 16, 16)
+    ),
+    _architecture(mlp_mixer.MLPMixerModel, **_PATCHES, depths=2, drop_path_rate=0.1),
+    _architecture(poolformer.PoolFormerModel, **_STAGES, drop_path_rate=0.1),
+    _architecture(
+        regnet.RegNetModel,
+        embedding_size=8,
+        hidden_sizes=(8, 8, 16, 16),
+        depths=(1, 1, 1, 1),
+        groups_width=8,
+    ),
+    _architecture(res2net.Res2NetModel, depth=(1, 1, 1, 1), base_width=4),
+    _architecture(resmlp.ResMLPModel, **_PATCHES, depth=2, drop_path_rate=0.1),
+    # Each normalization has 32 groups, and a block narrows to a quarter of its filters.
+    _architecture(
+        resnetv2.ResNetV2Model, depths=(1, 1, 1, 1), filters=(128, 128, 128, 128), stem_width=32
+    ),
+    _architecture(senet.SENetModel, depths=(1, 1, 1, 1), filters=(32, 32, 32, 32)),
+)
+
+_DETECTORS_AND_SEGMENTERS = (
+    _architecture(deeplabv3.DeepLabV3Model),
+    _architecture(
+        depth_anything_v1.DepthAnythingV1Model,
+        28,
+        backbone_dim=16,
+        backbone_depth=4,
+        backbone_num_heads=2,
+        out_indices=[1, 2, 3, 4],
+        neck_hidden_sizes=[8, 8, 8, 8],
+        fusion_hidden_size=8,
+    ),
+    _architecture(
+        eomt.EoMTModel, hidden_dim=16, num_hidden_layers=2, num_heads=2, depths=1, num_queries=4
+    ),
+    _architecture(
+        mask2former.Mask2FormerModel,
+        64,
+        **_SWIN_BACKBONE,
+        hidden_dim=32,
+        mask_feature_size=32,
+        encoder_num_layers=1,
+        encoder_ffn_dim=32,
+        num_heads=2,
+    ),
+    _architecture(
+        maskformer.MaskFormerModel,
+        64,
+        **_SWIN_BACKBONE,
+        fpn_feature_size=32,
+        mask_feature_size=32,
+        decoder_d_model=16,
+        decoder_heads=2,
+    ),
+    _architecture(
+        rf_detr.RFDetrModel,
+        64,
+        resolution=64,
+        hidden_dim=16,
+        backbone_hidden_size=16,
+        backbone_num_heads=2,
+        backbone_num_layers=2,
+        out_feature_indexes=[1, 2],
+        patch_size=8,
+        num_windows=2,
+        positional_encoding_size=8,
+        dec_layers=1,
+        sa_nheads=2,
+        ca_nheads=2,
+        num_queries=4,
+        num_classes=4,
+        dim_feedforward=32,
+        group_detr=1,
+    ),
+    _architecture(
+        rt_detr.RTDetrModel,
+        64,
+        backbone_hidden_sizes=(16, 16, 16, 16),
+        backbone_block_repeats=(1, 1, 1, 1),
+        backbone_embedding_size=16,
+        backbone_layer_type="basic",
+        encoder_in_channels=(16, 16, 16),
+        encoder_hidden_dim=16,
+        encoder_ffn_dim=32,
+        encoder_num_heads=2,
+        hidden_dim=16,
+        decoder_num_layers=1,
+        decoder_ffn_dim=32,
+        decoder_num_heads=2,
+        num_queries=4,
+        num_classes=4,
+    ),
+    _architecture(
+        sam.SAMModel,
+        64,
+        vision_hidden_size=16,
+        vision_num_hidden_layers=2,
+        vision_num_attention_heads=2,
+        vision_mlp_dim=32,
+        vision_global_attn_indexes=(1,),
+    ),
+    _architecture(
+        sam2.SAM2Model,
+        64,
+        hidden_dim=8,
+        blocks_per_stage=(1, 1, 1, 1),
+        embed_dim_per_stage=(8, 16, 32, 64),
+        num_attention_heads_per_stage=(1, 2, 4, 8),
+        window_size_per_stage=(4, 4, 2, 2),
+        global_attention_blocks=(2,),
+        backbone_channel_list=(64, 32, 16, 8),
+    ),
+)
+
+ARCHITECTURES: tuple[Architecture, ...] = (
+    *_TRANSFORMERS,
+    *_CONVOLUTIONS_AND_MIXERS,
+    *_DETECTORS_AND_SEGMENTERS,
+)
