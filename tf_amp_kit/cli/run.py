@@ -44,6 +44,12 @@ def add_run(commands: Any) -> None:
     )
     parser.add_argument("--level", choices=("O0", "O1", "O2", "O3"), help="(default: O1)")
     parser.add_argument(
+        "--on-conflict",
+        choices=("float32", "raise"),
+        help="what happens to a layer that fails in half precision: it runs in float32, or "
+        "raises (default: float32)",
+    )
+    parser.add_argument(
         "--audit", action="store_true", help="look at what each model really computes in"
     )
     parser.add_argument(
@@ -69,6 +75,7 @@ def _run(options: argparse.Namespace) -> int:
         # The script may go elsewhere.
         report=options.report and os.path.abspath(options.report),
         quiet=options.quiet,
+        on_conflict=options.on_conflict,
     )
 
 

@@ -12,10 +12,22 @@ from tf_amp_kit.errors import AmpError
 if TYPE_CHECKING:
     from tf_amp_kit.launcher.session import Session
 
-__all__ = ["VARIABLE", "start_if_asked"]
+__all__ = ["VARIABLE", "start_if_asked", "value_for"]
 
-#: Its value is a precision, with a level behind a colon if one is wanted: `bf16:O2`.
+#: Its value is a precision, with a level behind a colon if one is wanted, and behind
+#: another what happens on a conflict: `bf16:O2`, `bf16::raise`.
 VARIABLE: Final = "TF_AMP_KIT"
+
+
+def value_for(precision: str, level: str | None, on_conflict: str | None) -> str:
+    """Returns the value of the variable that asks for the same.
+
+    Example:
+
+    >>> value_for("bf16", "O2", None), value_for("bf16", None, "raise")
+    ('bf16:O2', 'bf16::raise')
+    """
+    return f"{precision}:{level or ''}:{on_conflict or ''}".rstrip(":")
 
 
 def start_if_asked() -> None:
@@ -29,11 +41,11 @@ def start_if_asked() -> None:
     value = os.environ.get(VARIABLE, "").strip()
     if not value:
         return
-    from tf_amp_kit.launcher.session import Session
+    from tf_amp_kit.launcher.session import DEFAULT_ON_CONFLICT, Session
 
-    name, _, level = value.partition(":")
-    session = Session(name, level or None)
+    name, level, on_conflict = (*value.split(":", 2), "", "")[:3]
     try:
+        session = Session(name, level or None, on_conflict=on_conflict or DEFAULT_ON_CONFLICT)
         session.start()
     except AmpError as error:
         raise type(error)(

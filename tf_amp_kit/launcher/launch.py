@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tf_amp_kit.errors import AmpError
 from tf_amp_kit.launcher.arrival import when_imported
-from tf_amp_kit.launcher.environment import VARIABLE
+from tf_amp_kit.launcher.environment import VARIABLE, value_for
 from tf_amp_kit.launcher.script import Script
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def launch(
     audit: Audit | None = None,
     report: str | None = None,
     quiet: bool = False,
+    on_conflict: str | None = None,
 ) -> int:
     """Runs a script with its models in a precision.
 
@@ -43,6 +44,8 @@ def launch(
         audit: Audits a model, once Keras is there; None if none is to be audited.
         report: The HTML file to write a report to, if any.
         quiet: Whether the summary is left out.
+        on_conflict: What happens to layers that fail in half precision, as in `amp_scope`;
+            None pins them.
 
     Returns:
         The script's exit code; 2 if the precision cannot be switched on.
@@ -57,10 +60,11 @@ def launch(
     def start() -> None:
         nonlocal session
         from tf_amp_kit import register_for_files
-        from tf_amp_kit.launcher.session import Session
+        from tf_amp_kit.launcher.session import DEFAULT_ON_CONFLICT, Session
 
         register_for_files()
-        started = Session(precision, level, audit)
+        way_out = DEFAULT_ON_CONFLICT if on_conflict is None else on_conflict
+        started = Session(precision, level, audit, on_conflict=way_out)
         try:
             started.start()
         except AmpError as error:
@@ -70,7 +74,7 @@ def launch(
         session = started
 
     before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = precision if level is None else f"{precision}:{level}"
+    os.environ[VARIABLE] = value_for(precision, level, on_conflict)
     try:
         with when_imported("keras", start):
             code = script.run(at_end=stop)

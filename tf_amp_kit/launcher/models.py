@@ -21,6 +21,7 @@ from tf_amp_kit.launcher.summary import ModelSummary
 from tf_amp_kit.precision import state
 from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
 from tf_amp_kit.precision.loss_scaling.settings import STATIC
+from tf_amp_kit.precision.pinning.curing import Curing
 from tf_amp_kit.precision.pinning.pin import pin_float32
 from tf_amp_kit.precision.pinning.registry import pinned_paths
 from tf_amp_kit.tracing.facts import layer_facts
@@ -56,11 +57,12 @@ class Companion:
     Args:
         model: The model.
         audit: Audits a model; None if it is not to be audited.
+        curing: Pins what fails in half precision; None if that shall fail.
     """
 
-    def __init__(self, model: Any, audit: Audit | None) -> None:
+    def __init__(self, model: Any, audit: Audit | None, curing: Curing | None = None) -> None:
         self._model = weakref.ref(model)
-        self._audit = audit
+        self._audit, self._curing = audit, curing
         self._is_prepared = False
         self._summary = ModelSummary(model.name)
 
@@ -174,6 +176,8 @@ class Companion:
             self._say(f"left as it is: its layers have policies of their own, in {own}.")
             return
         try:
+            if self._curing is not None:
+                self._curing.rehearse(model)
             if asked.level != "O3":
                 pin_float32(model)
             if self._audit is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import keras
@@ -17,9 +17,15 @@ from tf_amp_kit.formats import is_half
 from tf_amp_kit.launcher.models import Audit, Companion
 from tf_amp_kit.launcher.summary import RunSummary
 from tf_amp_kit.precision import state
+from tf_amp_kit.precision.pinning.curing import Curing, curing
 from tf_amp_kit.precision.policy import disable_amp, enable_amp
+from tf_amp_kit.precision.request import FLOAT32, RAISE, check_on_conflict
+from tf_amp_kit.tables import some
 
-__all__ = ["Session"]
+__all__ = ["DEFAULT_ON_CONFLICT", "Session"]
+
+#: A script that runs without the launcher shall run with it.
+DEFAULT_ON_CONFLICT: Final = FLOAT32
 
 
 class Session:
@@ -32,10 +38,20 @@ class Session:
         name: The precision, as `enable_amp` takes it.
         level: The level, likewise; None for the default.
         audit: Audits a model; None if none is to be audited.
+        on_conflict: What happens to layers that fail in half precision, as in `amp_scope`.
     """
 
-    def __init__(self, name: str, level: str | None = None, audit: Audit | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        level: str | None = None,
+        audit: Audit | None = None,
+        on_conflict: str = DEFAULT_ON_CONFLICT,
+    ) -> None:
+        check_on_conflict(on_conflict)
         self._name, self._level, self._audit = name, level, audit
+        self._on_conflict = on_conflict
+        self._curing: Curing | None = None
         self._stack = contextlib.ExitStack()
         self._companions: WeakKeyDictionary[Any, Companion] = WeakKeyDictionary()
         self._all: list[Companion] = []
@@ -57,6 +73,8 @@ class Session:
         with contextlib.ExitStack() as stack:
             stack.callback(disable_amp)
             stack.enter_context(_keras.default_policy_chosen(_chosen_policy))
+            if self._on_conflict != RAISE:
+                self._curing = stack.enter_context(curing(in_every_thread=True))
             stack.enter_context(_keras.training_accompanied(self._compile, self._fit))
             self._stack = stack.pop_all()
 
@@ -74,9 +92,14 @@ class Session:
             return None
         models = tuple(one.summary() for one in self._all)
         self._stack.close()
-        notes = self._doubts + tuple(
-            f"The script set its own policy, {name!r}, which was left alone."
-            for name in self._own_policies
+        cured = [] if self._curing is None else self._curing.told()
+        notes = (
+            self._doubts
+            + tuple(_pinned_for(cured))
+            + tuple(
+                f"The script set its own policy, {name!r}, which was left alone."
+                for name in self._own_policies
+            )
         )
         asked = self._asked
         if not models and is_half(asked.precision):
@@ -91,7 +114,7 @@ class Session:
             self._own_policies[policy] = None
         companion = self._companions.get(model)
         if companion is None:
-            companion = Companion(model, self._audit)
+            companion = Companion(model, self._audit, self._curing)
             self._companions[model] = companion
             self._all.append(companion)
         companion.compile(call, arguments)
@@ -99,6 +122,12 @@ class Session:
     def _fit(self, call: Callable[..., Any], model: Any, arguments: dict[str, Any]) -> Any:
         companion = self._companions.get(model)
         return call(**arguments) if companion is None else companion.fit(call, arguments)
+
+
+def _pinned_for(cured: Sequence[str]) -> Iterator[str]:
+    """Says which layers were pinned because they fail in half precision."""
+    if cured:
+        yield f"Pinned, because they fail in half precision: {some(cured)}."
 
 
 def _chosen_policy() -> str | None:

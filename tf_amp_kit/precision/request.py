@@ -24,6 +24,7 @@ from tf_amp_kit.precision.state import AmpState
 __all__ = [
     "AUTO",
     "DEFAULT_LEVEL",
+    "FLOAT32",
     "LEVELS",
     "ON_CONFLICT",
     "RAISE",
@@ -42,7 +43,8 @@ AUTO: Final = "auto"
 
 #: What may happen to a layer that half precision makes fail.
 RAISE: Final = "raise"
-ON_CONFLICT: Final = (RAISE, "float32")
+FLOAT32: Final = "float32"
+ON_CONFLICT: Final = (RAISE, FLOAT32)
 
 
 class Doubt(NamedTuple):

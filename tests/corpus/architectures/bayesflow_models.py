@@ -33,8 +33,8 @@ def _summary(name: str, shape: Sequence[int], make: Callable[[], keras.layers.La
     return Architecture(f"bayesflow/{name}", build, partial(_batch, shape))
 
 
-class _Inference(keras.Model):
-    """Runs an inference network both ways: data to latents with density, and latents to data."""
+class Sampler(keras.Model):
+    """Maps latents to data; sampling is never a training step."""
 
     def __init__(self, network: keras.layers.Layer) -> None:
         super().__init__()
@@ -46,10 +46,10 @@ class _Inference(keras.Model):
 
     def call(self, inputs: Sequence[Any], training: bool = False) -> Any:
         parameters, conditions = inputs
-        return self.network(parameters, conditions, inverse=True, training=training)
+        return self.network(parameters, conditions, inverse=True, training=False)
 
 
-class _Density(_Inference):
+class DensityEstimator(Sampler):
     """Maps data to latents and their log density."""
 
     def call(self, inputs: Sequence[Any], training: bool = False) -> Any:
@@ -60,7 +60,7 @@ class _Density(_Inference):
 def _inference(
     name: str,
     make: Callable[[], keras.layers.Layer],
-    model_class: Callable[[keras.layers.Layer], keras.Model] = _Inference,
+    model_class: Callable[[keras.layers.Layer], keras.Model] = Sampler,
 ) -> Architecture:
     return Architecture(
         f"bayesflow/{name}",
@@ -69,7 +69,7 @@ def _inference(
     )
 
 
-class _TimeConditioned(keras.Model):
+class TimeConditioned(keras.Model):
     """Gives a denoising subnet the state, the time and the conditions as one tuple."""
 
     def __init__(self, subnet: keras.layers.Layer) -> None:
@@ -84,7 +84,7 @@ def _subnet(
     name: str, shapes: Sequence[Sequence[int]], make: Callable[[], keras.layers.Layer]
 ) -> Architecture:
     return Architecture(
-        f"bayesflow/{name}", lambda: _TimeConditioned(make()), partial(_batches, *shapes)
+        f"bayesflow/{name}", lambda: TimeConditioned(make()), partial(_batches, *shapes)
     )
 
 
@@ -175,16 +175,39 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         ),
     ),
     _inference(
-        "CouplingFlow", lambda: networks.CouplingFlow(depth=2, subnet_kwargs=SUBNET), _Density
+        "CouplingFlow", lambda: networks.CouplingFlow(depth=2, subnet_kwargs=SUBNET), DensityEstimator
     ),
     _inference(
         "CouplingFlow-spline",
         lambda: networks.CouplingFlow(depth=2, transform="spline", subnet_kwargs=SUBNET),
-        _Density,
+        DensityEstimator,
     ),
     _inference(
         "CouplingFlow-inverse",
         lambda: networks.CouplingFlow(depth=2, permutation="orthogonal", subnet_kwargs=SUBNET),
+    ),
+    _inference(
+        "CouplingFlow-unpermuted",
+        lambda: networks.CouplingFlow(
+            depth=2, permutation=None, use_actnorm=False, subnet_kwargs=SUBNET
+        ),
+        DensityEstimator,
+    ),
+    _inference(
+        "FlowMatching-density",
+        lambda: networks.FlowMatching(
+            subnet_kwargs=SUBNET, integrate_kwargs={"method": "euler", "steps": 2}
+        ),
+        DensityEstimator,
+    ),
+    _inference(
+        "DiffusionModel-noise",
+        lambda: networks.DiffusionModel(
+            noise_schedule="cosine",
+            prediction_type="noise",
+            subnet_kwargs=SUBNET,
+            integrate_kwargs={"method": "rk45", "steps": 2},
+        ),
     ),
     _inference(
         "FlowMatching",

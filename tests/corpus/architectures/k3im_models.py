@@ -54,6 +54,8 @@ __all__ = ["ARCHITECTURES"]
 _SERIES = (32, 3)
 _IMAGE = (32, 32, 3)
 _VIDEO = (4, 16, 16, 3)
+# Two convolutions and two poolings shorten it.
+_LONG_VIDEO = (8, 16, 16, 3)
 
 _TRANSFORMER = {"num_classes": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "dim_head": 8}
 _EXTERNAL_ATTENTION = {"num_classes": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
@@ -223,15 +225,13 @@ _IMAGE_MODELS = (
         shift_size=1,
         num_classes=4,
     ),
-    _architecture(
-        ViTokenLearner, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER, token_learner_units=4
-    ),
+    _architecture(ViTokenLearner, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER, token_learner_units=4),
     _architecture(ViT, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER),
 )
 
 _VIDEO_MODELS = (
     _architecture(CAiT3DModel, _VIDEO, **_VIDEO_PATCHES, **_TRANSFORMER, cls_depth=1),
-    _architecture(CCT3DModel, _VIDEO, input_shape=_VIDEO, **_COMPACT),
+    _architecture(CCT3DModel, _LONG_VIDEO, input_shape=_LONG_VIDEO, **_COMPACT),
     _architecture(
         ConvMixer3DModel,
         _VIDEO,
@@ -249,7 +249,8 @@ _VIDEO_MODELS = (
     _architecture(MLPMixer3DModel, _VIDEO, **_VIDEO_PATCHES, **_MIXER, hidden_units=16),
     _architecture(SimpleViT3DModel, _VIDEO, **_VIDEO_PATCHES, **_TRANSFORMER),
     _architecture(VideoEANet, _VIDEO, **_VIDEO_PATCHES, **_SPACE_AND_TIME, heads=2),
-    _architecture(VideoMixerModel, _VIDEO, **_VIDEO_PATCHES, **_SPACE_AND_TIME),
+    # Its feed-forward network ends at the hidden width, so that has to be the model's own.
+    _architecture(VideoMixerModel, _VIDEO, **_VIDEO_PATCHES, **{**_SPACE_AND_TIME, "mlp_dim": 16}),
     _architecture(ViT3DModel, _VIDEO, **_VIDEO_PATCHES, **_TRANSFORMER, pool="mean"),
     _architecture(ViViT, _VIDEO, **_VIDEO_PATCHES, **_SPACE_AND_TIME, heads=2, dim_head=8),
 )

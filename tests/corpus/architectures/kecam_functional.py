@@ -18,10 +18,22 @@ import tensorflow as tf
 __all__ = ["install"]
 
 PACKAGE = keras_cv_attention_models.__name__
+POSITION_BIASES = (
+    keras_cv_attention_models.beit.MultiHeadRelativePositionalEmbedding,
+    keras_cv_attention_models.levit.MultiHeadPositionalEmbedding,
+    keras_cv_attention_models.nat.MultiHeadRelativePositionalKernelBias,
+    keras_cv_attention_models.swin_transformer_v2.MlpPairwisePositionalEmbedding,
+)
 
 
 def _is_symbolic(arguments: Any) -> bool:
     return any(isinstance(leaf, keras.KerasTensor) for leaf in tf.nest.flatten(arguments))
+
+
+def _value(argument: Any) -> Any:
+    if isinstance(argument, keras.Variable):
+        return keras.ops.convert_to_tensor(argument)
+    return argument
 
 
 class _Functional:
@@ -34,6 +46,7 @@ class _Functional:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             if not _is_symbolic((args, kwargs)):
+                args, kwargs = tf.nest.map_structure(_value, (args, kwargs))
                 return getattr(self._for_values, name)(*args, **kwargs)
             if hasattr(self._for_symbols, name):
                 kwargs.pop("name", None)
@@ -41,6 +54,10 @@ class _Functional:
             return getattr(keras.ops, name)(*args, **kwargs)
 
         return call
+
+
+def _same_shape(_layer: keras.layers.Layer, input_shape: Any) -> Any:
+    return input_shape
 
 
 def install() -> None:
@@ -53,3 +70,7 @@ def install() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith(PACKAGE) and getattr(module, "functional", None) is tf_functional:
             module.functional = functional
+    # Keras marks a symbolic tensor times a number as sparse, and would infer the shapes of
+    # these layers by calling them with a sparse tensor.
+    for layer_class in POSITION_BIASES:
+        layer_class.compute_output_shape = _same_shape

@@ -23,9 +23,7 @@ def _images(size: int) -> np.ndarray:
 def _architecture(factory: Callable[..., keras.Model], size: int) -> Architecture:
     return Architecture(
         name=f"keras_applications/{factory.__name__}",
-        build=partial(
-            factory, weights=None, input_shape=(size, size, 3), classes=_NUM_CLASSES
-        ),
+        build=partial(factory, weights=None, input_shape=(size, size, 3), classes=_NUM_CLASSES),
         batch=partial(_images, size),
     )
 

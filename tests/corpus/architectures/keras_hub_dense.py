@@ -21,7 +21,7 @@ from tests.corpus.architectures.keras_hub_vision import (
     vit,
 )
 
-__all__ = ["ARCHITECTURES", "basnet", "d_fine", "deeplab", "depth_anything", "parseq", "sam"]
+__all__ = ["ARCHITECTURES", "sam_prompts"]
 
 models = keras_hub.models
 
@@ -48,12 +48,12 @@ def d_fine(**kwargs: Any) -> keras.Model:
         "hidden_expansion": 0.5,
         "depth_multiplier": 0.34,
         "eval_idx": -1,
-        "num_decoder_layers": 2,
+        "num_decoder_layers": 1,
         "decoder_attention_heads": 2,
         "decoder_ffn_dim": 32,
         "decoder_n_points": [2, 2],
         "lqe_hidden_dim": 8,
-        "num_lqe_layers": 2,
+        "num_lqe_layers": 1,
         "out_features": ["stage2", "stage3"],
         "image_shape": (64, 64, 3),
         "seed": 0,
@@ -113,15 +113,7 @@ def sam_prompts() -> dict[str, np.ndarray]:
 
 def vae() -> keras.Model:
     """Make the autoencoder of Stable Diffusion."""
-    return VAEBackbone([4, 4, 4, 4], [1, 1, 1, 1], [4, 4, 4, 4], [1, 1, 1, 1], sample_channels=8)
-
-
-def basnet() -> keras.Model:
-    """Make the salient object segmenter's backbone."""
-    encoder = resnet(image_shape=(None, None, 3), block_type="basic_block")
-    return models.BASNetBackbone(
-        encoder, num_classes=1, image_shape=(64, 64, 3), projection_filters=4
-    )
+    return VAEBackbone([32, 32], [1, 1], [32, 32], [1, 1], sample_channels=8)
 
 
 def deeplab() -> keras.Model:
@@ -176,7 +168,7 @@ def retinanet() -> keras.Model:
 
 
 def segformer() -> keras.Model:
-    """Make SegFormer on a mix transformer of four levels."""
+    """Make SegFormer on a mix transformer."""
     return models.SegFormerBackbone(image_encoder=mit(), projection_filters=8)
 
 
@@ -199,7 +191,6 @@ def _dense(name: str, build: Any, batch: Any = images) -> Architecture:
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (
-    _dense("BASNetBackbone", basnet, partial(images, 64)),
     _dense("DeepLabV3Backbone", deeplab, partial(images, 64)),
     _dense("DepthAnythingBackbone", depth_anything),
     _dense("DFineBackbone", d_fine, partial(images, 64)),
@@ -211,7 +202,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _dense(
         "VideoPrismBackbone",
         partial(_video_prism, num_auxiliary_layers=0, attention_logit_soft_cap=50.0),
-        lambda: {"pixel_values": images(16, 2)},
+        partial(images, 16, 2),
     ),
     _dense(
         "VideoPrismBackbone[text]",

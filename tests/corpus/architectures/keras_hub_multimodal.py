@@ -237,17 +237,17 @@ def _gemma3n_with_sound() -> keras.Model:
         sscp_conv_kernel_size=[(3, 3), (3, 3)],
         sscp_conv_stride_size=[(2, 2), (2, 2)],
         sscp_conv_group_norm_eps=1e-5,
-        conf_num_hidden_layers=1,
+        num_hidden_layers=1,
         rms_norm_eps=1e-6,
         gradient_clipping=1.0,
-        conf_residual_weight=0.5,
-        conf_num_attention_heads=2,
-        conf_attention_chunk_size=4,
-        conf_attention_context_right=2,
-        conf_attention_context_left=3,
-        conf_attention_logit_cap=50.0,
-        conf_conv_kernel_size=3,
-        conf_reduction_factor=1,
+        residual_weight=0.5,
+        num_attention_heads=2,
+        attention_chunk_size=4,
+        num_attention_context_right=2,
+        num_attention_context_left=3,
+        attention_logit_cap=50.0,
+        conv_kernel_size=3,
+        reduction_factor=1,
     )
     return _gemma3n(
         audio_encoder_config=encoder.get_config(),
@@ -317,7 +317,7 @@ def _stable_diffusion3() -> keras.Model:
         mmdit_qk_norm="rms_norm",
         mmdit_dual_attention_indices=(0,),
         vae=VAEBackbone(
-            [4, 4, 4, 4], [1, 1, 1, 1], [4, 4, 4, 4], [1, 1, 1, 1], sample_channels=8
+            [32, 32, 32, 32], [1, 1, 1, 1], [32, 32, 32, 32], [1, 1, 1, 1], sample_channels=8
         ),
         clip_l=_text_encoder(models.CLIPTextEncoder, intermediate_output_index=0, name="clip_l"),
         clip_g=_text_encoder(models.CLIPTextEncoder, intermediate_output_index=0, name="clip_g"),

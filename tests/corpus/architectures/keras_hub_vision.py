@@ -25,7 +25,7 @@ def images(size: int = 32, *leading: int) -> np.ndarray:
 def resnet(image_size: int = 32, **kwargs: Any) -> keras.Model:
     """Make the residual network on which detectors and segmenters stand."""
     config: dict[str, Any] = {
-        "input_conv_filters": [4],
+        "input_conv_filters": [64],
         "input_conv_kernel_sizes": [7],
         "stackwise_num_filters": [64, 8, 8, 8],
         "stackwise_num_blocks": [1, 1, 1, 1],
@@ -64,7 +64,7 @@ def _cspnet(block_type: str, **kwargs: Any) -> keras.Model:
     return models.CSPNetBackbone(
         stem_filters=8,
         stem_kernel_size=3,
-        stem_strides=2,
+        stem_strides=4,
         stackwise_depth=[1, 2],
         stackwise_strides=[2, 2],
         stackwise_num_filters=[8, 16],
@@ -105,7 +105,7 @@ def _mobilenet() -> keras.Model:
         stackwise_padding=[[1], [2, 2]],
         output_num_filters=16,
         depthwise_filters=8,
-        depthwise_stride=2,
+        depthwise_stride=1,
         depthwise_residual=True,
         last_layer_filter=16,
         squeeze_and_excite=0.5,
@@ -180,7 +180,7 @@ def hgnetv2(**kwargs: Any) -> keras.Model:
 
 def _xception() -> keras.Model:
     return models.XceptionBackbone(
-        stackwise_conv_filters=[[4, 8], [8, 8], [16, 16]],
+        stackwise_conv_filters=[[4, 8], [16, 16], [16, 16]],
         stackwise_pooling=[True, True, False],
         image_shape=(32, 32, 3),
     )
@@ -204,14 +204,14 @@ def _swin() -> keras.Model:
     return models.SwinTransformerBackbone(
         image_shape=(32, 32, 3),
         embed_dim=8,
-        depths=[2, 2],
+        depths=[2, 1],
         num_heads=[2, 4],
         window_size=4,
     )
 
 
 def _dinov3() -> keras.Model:
-    return vit(models.DINOV3Backbone, intermediate_dim=16, use_gated_mlp=True, drop_path_rate=0.1)
+    return vit(models.DINOV3Backbone, intermediate_dim=16, use_gated_mlp=True)
 
 
 def _vision(name: str, build: Any, batch: Any = images) -> Architecture:
@@ -222,11 +222,11 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _vision("ResNetBackbone", resnet),
     _vision("ResNetBackbone[v2]", partial(resnet, use_pre_activation=True, block_type="bottleneck_block")),
     _vision("ResNetBackbone[vd]", _resnet_vd),
-    _vision("CSPNetBackbone[dark]", partial(_cspnet, "dark_block", stage_type="csp")),
-    _vision("CSPNetBackbone[edge]", partial(_cspnet, "edge_block", stage_type="csp")),
+    _vision("CSPNetBackbone[dark]", partial(_cspnet, "dark_block", stage_type="dark")),
+    _vision("CSPNetBackbone[edge]", partial(_cspnet, "edge_block", stage_type="csp", block_ratio=[0.5])),
     _vision(
         "CSPNetBackbone[cross]",
-        partial(_cspnet, "bottleneck_block", stage_type="cs3", stem_pooling="max"),
+        partial(_cspnet, "bottleneck_block", stage_type="cs3", block_ratio=[0.5], stem_pooling="max"),
     ),
     _vision("DenseNetBackbone", _densenet),
     _vision("EfficientNetBackbone", _efficientnet),
@@ -239,11 +239,11 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _vision("SwinTransformerBackbone", _swin),
     _vision("ViTBackbone", partial(vit, models.ViTBackbone, mlp_dim=16, dropout_rate=0.1)),
     _vision("DeiTBackbone", partial(vit, models.DeiTBackbone, intermediate_dim=16)),
-    _vision("DINOV2Backbone", dinov2, lambda: {"pixel_values": images()}),
+    _vision("DINOV2Backbone", dinov2, lambda: {"images": images()}),
     _vision(
         "DINOV2Backbone[registers]",
-        partial(dinov2, num_register_tokens=2, use_swiglu_ffn=True, drop_path_rate=0.1),
-        lambda: {"pixel_values": images()},
+        partial(dinov2, num_register_tokens=2, use_swiglu_ffn=True),
+        lambda: {"images": images()},
     ),
     _vision("DINOV3Backbone", _dinov3, lambda: {"pixel_values": images()}),
 )

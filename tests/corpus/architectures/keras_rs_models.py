@@ -222,9 +222,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _architecture(
         "FeatureCross_low_rank", partial(_deep_cross_network, 4, diag_scale=0.1), _features
     ),
-    _architecture(
-        "FeatureCross_parallel", partial(_deep_cross_network, parallel=True), _features
-    ),
+    _architecture("FeatureCross_parallel", partial(_deep_cross_network, parallel=True), _features),
     _architecture(
         "DotInteraction",
         partial(_dlrm, self_interaction=False, skip_gather=False),

@@ -1,4 +1,4 @@
-"""The smallest member of each family of Keras Image Models."""
+"""Models of Keras Image Models: tiny configurations, and presets that are small already."""
 
 from __future__ import annotations
 
@@ -10,11 +10,28 @@ import keras
 import numpy as np
 from kimm import models
 
+# The classes that take depths and widths are not part of kimm's public names.
+from kimm._src.models.convmixer import ConvMixer
+from kimm._src.models.convnext import ConvNeXt
+from kimm._src.models.densenet import DenseNet
+from kimm._src.models.inception_next import InceptionNeXt
+from kimm._src.models.mobileone import MobileOne
+from kimm._src.models.regnet import RegNet
+from kimm._src.models.repvgg import RepVGG
+from kimm._src.models.resnet import ResNet
+from kimm._src.models.vision_transformer import VisionTransformer
+
 from tests.corpus.architecture import Architecture
 
 __all__ = ["ARCHITECTURES"]
 
 _NUM_CLASSES = 4
+_STAGES = {"depths": [1, 1, 1, 1], "hidden_channels": [16, 16, 32, 32]}
+_REPARAMETERIZABLE = {
+    "num_blocks": [1, 1, 1, 1],
+    "num_channels": [16, 16, 16, 16],
+    "stem_channels": 16,
+}
 
 
 def _images(size: int) -> np.ndarray:
@@ -34,30 +51,30 @@ def _architecture(
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (
-    _architecture(models.ConvMixer1024D20),
-    _architecture(models.ConvNeXtAtto),
-    _architecture(models.DenseNet121),
-    _architecture(models.EfficientNetLiteB0),
-    _architecture(models.EfficientNetV2B0),
-    _architecture(models.GhostNetV2W100),
-    _architecture(models.GhostNetV3W050),
+    _architecture(ConvMixer, depth=2, hidden_channels=16, patch_size=4, kernel_size=3),
+    _architecture(ConvNeXt, **_STAGES),
+    _architecture(DenseNet, growth_rate=8, num_blocks=[2, 2, 2, 2]),
     _architecture(models.GhostNetW050),
-    _architecture(models.HGNetTiny),
     _architecture(models.HGNetV2B0),
-    _architecture(models.InceptionNeXtTiny),
-    _architecture(models.InceptionV3, 75),
+    _architecture(InceptionNeXt, **_STAGES),
     _architecture(models.LCNet035),
     _architecture(models.MobileNetV2W050),
     _architecture(models.MobileNetV3W050Small),
-    _architecture(models.MobileOneS0),
+    _architecture(MobileOne, **_REPARAMETERIZABLE, branch_size=2),
     _architecture(models.MobileViTV2W050, 64),
     _architecture(models.MobileViTXXS, 64),
-    _architecture(models.RegNetX002),
-    _architecture(models.RegNetY002),
-    _architecture(models.RepVGGA0),
-    _architecture(models.ResNet18),
+    _architecture(
+        RegNet, w0=8, wa=8.0, wm=2.0, group_size=8, depth=4, se_ratio=0.25, dropout_rate=0.1
+    ),
+    _architecture(RepVGG, **_REPARAMETERIZABLE),
+    _architecture(ResNet, block_fn="bottleneck", num_blocks=[1, 1, 1, 1]),
     _architecture(models.TinyNetE),
-    _architecture(models.VGG11),
-    _architecture(models.VisionTransformerTiny16),
-    _architecture(models.Xception, 71),
+    _architecture(
+        VisionTransformer,
+        patch_size=8,
+        embed_dim=16,
+        depth=2,
+        num_heads=2,
+        pos_dropout_rate=0.1,
+    ),
 )

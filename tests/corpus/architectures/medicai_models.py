@@ -22,10 +22,10 @@ def _batch(shape: Sequence[int]) -> np.ndarray:
 
 
 def _network(
-    name: str, factory: Callable[..., keras.Model], shape: Sequence[int], **settings: Any
+    title: str, factory: Callable[..., keras.Model], shape: Sequence[int], **settings: Any
 ) -> Architecture:
     build = partial(factory, input_shape=tuple(shape), **settings)
-    return Architecture(f"medicai/{name}", build, partial(_batch, shape))
+    return Architecture(f"medicai/{title}", build, partial(_batch, shape))
 
 
 def _resnet_encoder(shape: Sequence[int]) -> keras.Model:
@@ -33,9 +33,15 @@ def _resnet_encoder(shape: Sequence[int]) -> keras.Model:
         input_shape=tuple(shape),
         num_blocks=[1, 1, 1, 1],
         block_type="basic_block",
-        conv_filters=[8],
+        conv_filters=[64],
         num_filters=[64, 8, 8, 8],
         name="encoder",
+    )
+
+
+def _densenet_encoder(shape: Sequence[int]) -> keras.Model:
+    return models.DenseNetBackbone(
+        input_shape=tuple(shape), blocks=[1] * 4, growth_rate=4, name="encoder"
     )
 
 
@@ -53,11 +59,11 @@ def _swin_encoder(
     )
 
 
-def _with_resnet(
+def _with_densenet(
     factory: Callable[..., keras.Model], shape: Sequence[int], **settings: Any
 ) -> Architecture:
     def build() -> keras.Model:
-        return factory(encoder=_resnet_encoder(shape), num_classes=2, **settings)
+        return factory(encoder=_densenet_encoder(shape), num_classes=2, **settings)
 
     dimensions = len(shape) - 1
     return Architecture(
@@ -146,14 +152,14 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _network("ViTBackbone-3d", models.ViTBackbone, VOLUME, **VIT),
     _network("SEResNet18-2d", models.SEResNet18, IMAGE, num_classes=3),
     _network("Xception-2d", models.Xception, IMAGE, num_classes=3),
-    _with_resnet(models.DeepLabV3Plus, IMAGE, decoder_channels=8, projection_filters=4),
-    _with_resnet(models.UNet, IMAGE, decoder_filters=SMALL_DECODER),
-    _with_resnet(models.UNet, VOLUME, decoder_filters=SMALL_DECODER, decoder_block_type="transpose"),
-    _with_resnet(models.AttentionUNet, VOLUME, decoder_filters=SMALL_DECODER),
-    _with_resnet(models.UNetPlusPlus, VOLUME, decoder_filters=SMALL_DECODER),
-    _with_resnet(models.UPerNet, IMAGE, decoder_filters=8),
-    _with_resnet(models.UPerNet, VOLUME, decoder_filters=8),
-    _with_resnet(
+    _with_densenet(models.DeepLabV3Plus, IMAGE, decoder_channels=8, projection_filters=4),
+    _with_densenet(models.UNet, IMAGE, decoder_filters=SMALL_DECODER),
+    _with_densenet(models.UNet, VOLUME, decoder_filters=SMALL_DECODER, decoder_block_type="transpose"),
+    _with_densenet(models.AttentionUNet, VOLUME, decoder_filters=SMALL_DECODER),
+    _with_densenet(models.UNetPlusPlus, VOLUME, decoder_filters=SMALL_DECODER),
+    _with_densenet(models.UPerNet, IMAGE, decoder_filters=8),
+    _with_densenet(models.UPerNet, VOLUME, decoder_filters=8),
+    _with_densenet(
         models.TransUNet,
         IMAGE,
         num_vit_layers=1,
@@ -163,7 +169,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         mlp_dim=16,
         decoder_filters=SMALL_DECODER,
     ),
-    _with_resnet(
+    _with_densenet(
         models.TransUNet,
         VOLUME,
         num_vit_layers=1,

@@ -1,4 +1,4 @@
-"""Sequence models composed of the layers of keras-tcn, ncps, tkan and mingru-keras."""
+"""Sequence models composed of the layers of keras-tcn, ncps, tkan, keras-efficient-kan and mingru-keras."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
+from keras_efficient_kan import KANLinear
 from mingru_keras import MinGRU
 from ncps.keras import LTC, CfC
 from ncps.wirings import AutoNCP
@@ -63,6 +64,10 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         "ncps/CfC-mixed_memory", lambda: CfC(4, mixed_memory=True, backbone_units=8)
     ),
     _sequential("ncps/CfC-wired", lambda: CfC(AutoNCP(8, 2), return_sequences=True)),
+    _sequential("ncps/CfC-wired-pure", lambda: CfC(AutoNCP(8, 2), mode="pure")),
+    _sequential(
+        "ncps/CfC-wired-sparse", lambda: CfC(AutoNCP(8, 2), mode="no_gate", fully_recurrent=False)
+    ),
     _sequential("ncps/CfC-bidirectional", lambda: keras.layers.Bidirectional(CfC(4))),
     _sequential("ncps/LTC", lambda: LTC(4, ode_unfolds=2, return_sequences=True)),
     _sequential("ncps/LTC-wired", lambda: LTC(AutoNCP(8, 2), ode_unfolds=2)),
@@ -79,6 +84,12 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         ),
     ),
     _sequential("tkan/TKAN-dense", lambda: TKAN(4, sub_kan_configs=["relu", "tanh"])),
+    _sequential(
+        "keras_efficient_kan/KANLinear",
+        keras.layers.GlobalAveragePooling1D,
+        lambda: KANLinear(4, grid_size=4),
+        lambda: KANLinear(3, grid_size=3, spline_order=2, use_layernorm=False),
+    ),
     _sequential("mingru_keras/MinGRU", lambda: MinGRU(4)),
     Architecture("mingru_keras/MinGRU-residual", _mingru_residual, _sequences),
 )

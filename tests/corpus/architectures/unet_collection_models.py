@@ -9,6 +9,12 @@ from typing import Any
 import keras
 import numpy as np
 from keras_unet_collection import models
+from keras_unet_collection.transformer_layers import (
+    patch_embedding,
+    patch_expanding,
+    patch_extract,
+    patch_merging,
+)
 
 from tests.corpus.architecture import Architecture
 
@@ -25,38 +31,22 @@ def _network(factory: Callable[..., keras.Model], **settings: Any) -> Architectu
     return Architecture(f"keras_unet_collection/{factory.__name__}", build, _images)
 
 
+def _patch_autoencoder() -> keras.Model:
+    inputs = keras.Input(IMAGE_SHAPE)
+    hidden = patch_extract((4, 4))(inputs)
+    hidden = patch_embedding(num_patch=64, embed_dim=8)(hidden)
+    hidden = patch_merging((8, 8), embed_dim=8, name="down")(hidden)
+    hidden = patch_expanding((4, 4), embed_dim=16, upsample_rate=2, name="up")(hidden)
+    return keras.Model(inputs, keras.layers.Dense(LABELS)(hidden))
+
+
 ARCHITECTURES: tuple[Architecture, ...] = (
     _network(models.unet_2d, filter_num=[4, 8, 8], batch_norm=True, pool="max", unpool=False),
     _network(models.vnet_2d, filter_num=[4, 8, 8], batch_norm=True, pool=False, unpool=False),
     _network(models.unet_plus_2d, filter_num=[4, 8, 8], activation="LeakyReLU"),
     _network(models.r2_unet_2d, filter_num=[4, 8, 8], batch_norm=True, pool="ave"),
     _network(models.att_unet_2d, filter_num=[4, 8, 8], attention="add", unpool="bilinear"),
-    _network(
-        models.resunet_a_2d,
-        filter_num=[4, 8, 8],
-        dilation_num=[1, 3],
-        aspp_num_down=8,
-        aspp_num_up=4,
-    ),
     _network(models.u2net_2d, filter_num_down=[4, 8], deep_supervision=True),
     _network(models.unet_3plus_2d, filter_num_down=[4, 8, 8], deep_supervision=True),
-    _network(
-        models.transunet_2d,
-        filter_num=[4, 8, 8],
-        embed_dim=8,
-        num_mlp=16,
-        num_heads=2,
-        num_transformer=2,
-    ),
-    _network(
-        models.swin_unet_2d,
-        filter_num_begin=8,
-        depth=2,
-        stack_num_down=2,
-        stack_num_up=2,
-        patch_size=(2, 2),
-        num_heads=[2, 2],
-        window_size=[4, 4],
-        num_mlp=16,
-    ),
+    Architecture("keras_unet_collection/patch_embedding", _patch_autoencoder, _images),
 )

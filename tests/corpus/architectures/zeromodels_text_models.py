@@ -138,9 +138,7 @@ def _architecture(
 
 _ENCODERS = (
     _architecture(bert.BertModel, _text_in_segments, **_ENCODER),
-    _architecture(
-        deberta.DebertaModel, _text_in_segments, **_ENCODER, max_relative_positions=16
-    ),
+    _architecture(deberta.DebertaModel, _text_in_segments, **_ENCODER, max_relative_positions=16),
     _architecture(
         deberta_v2.DebertaV2Model,
         _text_in_segments,
@@ -246,9 +244,7 @@ _ENCODER_DECODERS = (
         max_target_positions=16,
         conv_channels=16,
     ),
-    _architecture(
-        t5.T5Model, _text_to_text, **_TRANSFORMER, num_decoder_layers=2, key_value_dim=8
-    ),
+    _architecture(t5.T5Model, _text_to_text, **_TRANSFORMER, num_decoder_layers=2, key_value_dim=8),
     _architecture(
         whisper.WhisperModel,
         partial(_speech_to_text, 8, 16),

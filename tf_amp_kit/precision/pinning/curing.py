@@ -32,7 +32,7 @@ from tf_amp_kit.precision.pinning.rehearsal import rehearsed
 from tf_amp_kit.precision.pinning.targets import held
 from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.conflicts import POSSIBLE_ERRORS, Clash, describe
-from tf_amp_kit.tracing.inputs import CallSpecs
+from tf_amp_kit.tracing.inputs import accepts_training, candidate_specs
 from tf_amp_kit.tracing.observe import is_observed
 from tf_amp_kit.tracing.paths import ROOT, LayerPaths
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
@@ -103,23 +103,29 @@ class Curing:
             outer.givers.append(layer)
         return outputs
 
-    def rehearse(self, model: Any, specs: CallSpecs, *, training: bool | None) -> None:
-        """Pins what would fail in a call of a model that is built.
+    def rehearse(self, model: Any) -> None:
+        """Pins what would fail in calls of a model that is built, training or not.
 
         Args:
             model: The model.
-            specs: What it is called with.
-            training: What `training` is; None for a model without that argument.
+
+        Raises:
+            InputsError: If its inputs are unknown.
         """
-        kwargs = specs.kwargs if training is None else {**specs.kwargs, "training": training}
-        self._rehearse_once(model, _call_of_keras, specs.args, kwargs)
+        specs = next(iter(candidate_specs(model, None)))
+        for mode in ({"training": False}, {"training": True}) if accepts_training(model) else ({},):
+            kwargs = {**specs.kwargs, **mode}
+            self._rehearse_once(model, keras.layers.Layer.__call__, specs.args, kwargs)
 
     def _rehearse_once(
         self, model: Any, original: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
         modes = self._rehearsed.setdefault(model, set())
         training = bool(kwargs.get("training"))
-        if training in modes or _is_symbolic((args, kwargs)) or _is_one_of_several_replicas():
+        # A `build` may keep tensors, and those of a rehearsal would be of no use.
+        if not model.built or training in modes:
+            return
+        if _is_symbolic((args, kwargs)) or _is_one_of_several_replicas():
             return
         modes.add(training)
         mark = len(self._cured)
@@ -198,7 +204,7 @@ class Curing:
         if found:
             reasons = {held_here[id(layer)]: claim.reason for layer, claim in new}
             registry.unpin(root, new)
-            with resting():
+            with tf.init_scope(), resting():
                 set_pins(root, dict(held(LayerPaths(root), reasons)), is_named=False, look=False)
 
 
@@ -255,10 +261,6 @@ def _cured_calls(original: Any) -> Any:
 
 
 _patch = _keras.ClassPatch(keras.layers.Layer, "__call__", _cured_calls)
-
-
-def _call_of_keras(layer: Any, *args: Any, **kwargs: Any) -> Any:
-    return layer(*args, **kwargs)
 
 
 def _candidates(call: _Call) -> list[Any]:

@@ -18,7 +18,7 @@ __all__ = ["rehearsed"]
 
 
 def rehearsed(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Traces a call of a model, and leaves the model as it was; one not built gets built.
+    """Traces a call of a model that is built, and leaves the model as it was.
 
     Args:
         model: The model.
