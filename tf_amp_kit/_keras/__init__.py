@@ -34,7 +34,6 @@ from tf_amp_kit._keras.graphs import (
 )
 from tf_amp_kit._keras.kernels import onednn_accepts, onednn_is_enabled, registered_kernels
 from tf_amp_kit._keras.layers import (
-    built_or_untouched,
     fresh_loss,
     fresh_metrics,
     half_layers_compute_in,
@@ -45,6 +44,7 @@ from tf_amp_kit._keras.layers import (
     losses_restored,
     metric_directions,
     tracked_layers,
+    unbuilt_again,
     writes_its_layers,
 )
 from tf_amp_kit._keras.normalization import cast_statistics
@@ -91,7 +91,6 @@ __all__ = [
     "autocast_dtype",
     "autocast_scope",
     "autograph_error",
-    "built_or_untouched",
     "can_repeat_compile",
     "captured_by_outside",
     "captured_from",
@@ -152,6 +151,7 @@ __all__ = [
     "tracked_layers",
     "trainable_variables_of",
     "training_accompanied",
+    "unbuilt_again",
     "unsafe_deserialization",
     "writes_its_layers",
     "written_variables",

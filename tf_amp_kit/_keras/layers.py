@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -86,33 +86,44 @@ def tracked_layers(layer: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def built_or_untouched(layer: Any) -> Iterator[None]:
-    """Gives a layer back what it was if building it fails in a `with` block.
+def unbuilt_again(layers: Iterable[Any]) -> Iterator[None]:
+    """Gives layers that are not built back what they were, if a `with` block fails.
 
-    Uses `Layer._tracker`, with its `config` and `stored_ids`: what `build` made before it
-    failed hangs there, and a second `build` would make it again.
+    Uses `Layer._tracker`, with its `config`, `stored_ids` and `locked`: what `build` made before it
+    failed hangs there, and a second `build` would make it again. Policies stay as they
+    were set meanwhile.
 
     Args:
-        layer: A layer; one that is built is left alone.
+        layers: Layers; those that are built are left alone.
     """
-    if getattr(layer, "built", True):
-        yield
-        return
-    attributes = dict(vars(layer))
-    tracker = layer._tracker
-    stores = [(store, list(store)) for _, store in tracker.config.values()]
-    stores += [(one, list(one)) for one in attributes.values() if issubclass(type(one), list)]
-    ids = {name: set(found) for name, found in tracker.stored_ids.items()}
+    undo = [_unbuilding(layer) for layer in layers if not getattr(layer, "built", True)]
     try:
         yield
     except BaseException:
-        if not layer.built:
-            vars(layer).clear()  # past `__delattr__`, which would untrack one by one
-            vars(layer).update(attributes)
-            for store, before in stores:
-                list.__setitem__(store, slice(None), before)
-            tracker.stored_ids.update(ids)
+        for restore in undo:
+            restore()
         raise
+
+
+def _unbuilding(layer: Any) -> Callable[[], None]:
+    attributes, tracker = dict(vars(layer)), layer._tracker
+    stores = [store for _, store in tracker.config.values()]
+    lists = [*stores, *(one for one in attributes.values() if issubclass(type(one), list))]
+    contents = [(one, list(one)) for one in lists]
+    ids = {name: set(found) for name, found in tracker.stored_ids.items()}
+    is_locked = tracker.locked
+
+    def restore() -> None:
+        policy = layer._dtype_policy
+        vars(layer).clear()  # past `__delattr__`, which would untrack one by one
+        vars(layer).update(attributes)
+        layer._dtype_policy = policy
+        for one, before in contents:
+            list.__setitem__(one, slice(None), before)
+        tracker.stored_ids.update(ids)
+        tracker.locked = is_locked
+
+    return restore
 
 
 @contextlib.contextmanager

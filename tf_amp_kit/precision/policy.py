@@ -24,7 +24,7 @@ from typing import Any, Final
 from tf_amp_kit import hardware
 from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision import state
-from tf_amp_kit.precision.pinning.curing import curing
+from tf_amp_kit.precision.pinning.curing import curing, resting
 from tf_amp_kit.precision.pinning.pins import HoldsPins, Pins
 from tf_amp_kit.precision.request import (
     AUTO,
@@ -115,7 +115,7 @@ def amp_scope(
     *,
     level: str = DEFAULT_LEVEL,
     pins: Pins | HoldsPins | str | Path | None = None,
-    on_conflict: str = RAISE,
+    on_conflict: str | None = None,
 ) -> AbstractContextManager[AmpState]:
     """Switches a precision on for the layers created inside a `with` block.
 
@@ -134,7 +134,8 @@ def amp_scope(
             called again. That holds while the block lasts, for models that are built, called
             or trained in it: before the first call of a model, and the first with
             `training=True`, such layers are found by a trace. One warning lists them;
-            `Pins.on(model)` and `pin_float32(model)` have the pins.
+            `Pins.on(model)` and `pin_float32(model)` have the pins. None is what holds
+            around the block, and `"raise"` elsewhere.
 
     Returns:
         A context manager that gives the `AmpState`.
@@ -155,12 +156,15 @@ def amp_scope(
     """
     check_on_conflict(on_conflict)
     requested = _resolve(name, level, pins)
-    return state.entered(requested) if on_conflict == RAISE else _curing_scope(requested)
+    return (
+        state.entered(requested) if on_conflict is None else _conflict_scope(requested, on_conflict)
+    )
 
 
 @contextmanager
-def _curing_scope(requested: AmpState) -> Iterator[AmpState]:
-    with state.entered(requested) as entered, curing():
+def _conflict_scope(requested: AmpState, on_conflict: str) -> Iterator[AmpState]:
+    way_out: AbstractContextManager[Any] = resting() if on_conflict == RAISE else curing()
+    with state.entered(requested) as entered, way_out:
         yield entered
 
 

@@ -128,12 +128,12 @@ def doubts(request: AmpState, level: str) -> Iterator[Doubt]:
 
 
 def check_on_conflict(value: Any) -> None:
-    """Refuses what is none of `ON_CONFLICT`.
+    """Refuses what is neither None nor one of `ON_CONFLICT`.
 
     Raises:
         PrecisionError: Then.
     """
-    if value not in ON_CONFLICT:
+    if value is not None and value not in ON_CONFLICT:
         raise PrecisionError(
             f"Unknown way out of a conflict. Expected one of {list(ON_CONFLICT)}. "
             f"Received: on_conflict={value!r}."

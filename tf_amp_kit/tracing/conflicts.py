@@ -151,8 +151,10 @@ def chain_of(error: BaseException) -> Iterator[BaseException]:
 def _message(error: BaseException) -> str:
     converted = _keras.autograph_error(error)
     text = str(error) if converted is None else converted[0]
-    # Keras puts an explanation of its own, which speaks of dtypes, before it.
-    return " ".join(text.rpartition("Error encountered:")[2].split())
+    # Keras puts an explanation of its own before it, and the arguments behind it: both
+    # speak of dtypes, whatever the error is about.
+    text = text.rpartition("Error encountered:")[2].partition("Arguments received by")[0]
+    return " ".join(text.split())
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:

@@ -103,7 +103,7 @@ def _observe(
     reasons = []
     for specs in candidates:
         try:
-            with undisturbed(paths):
+            with undisturbed(paths), _keras.unbuilt_again(layer for _, layer in paths):
                 return _trace(model, paths, specs, training)
         except USER_CODE_ERRORS as error:  # its Python needs a value that only a run has
             reasons.append(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")

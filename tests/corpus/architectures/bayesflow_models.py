@@ -26,7 +26,9 @@ def _batches(*shapes: Sequence[int]) -> list[np.ndarray]:
     return [_batch(shape) for shape in shapes]
 
 
-def _summary(name: str, shape: Sequence[int], make: Callable[[], keras.layers.Layer]) -> Architecture:
+def _summary(
+    name: str, shape: Sequence[int], make: Callable[[], keras.layers.Layer]
+) -> Architecture:
     def build() -> keras.Model:
         return keras.Sequential([keras.Input(tuple(shape)), make(), keras.layers.Dense(2)])
 
@@ -123,9 +125,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _summary(
         "TimeSeriesNetwork",
         (8, 3),
-        lambda: networks.TimeSeriesNetwork(
-            summary_dim=4, filters=8, recurrent_dim=8, skip_steps=2
-        ),
+        lambda: networks.TimeSeriesNetwork(summary_dim=4, filters=8, recurrent_dim=8, skip_steps=2),
     ),
     _summary(
         "ConvolutionalNetwork",
@@ -175,7 +175,9 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         ),
     ),
     _inference(
-        "CouplingFlow", lambda: networks.CouplingFlow(depth=2, subnet_kwargs=SUBNET), DensityEstimator
+        "CouplingFlow",
+        lambda: networks.CouplingFlow(depth=2, subnet_kwargs=SUBNET),
+        DensityEstimator,
     ),
     _inference(
         "CouplingFlow-spline",

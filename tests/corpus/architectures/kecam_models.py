@@ -29,9 +29,7 @@ def _tokens() -> np.ndarray:
 
 
 def _vision(factory: Callable[..., keras.Model], **settings: Any) -> Architecture:
-    build = partial(
-        factory, input_shape=IMAGE_SHAPE, num_classes=4, pretrained=None, **settings
-    )
+    build = partial(factory, input_shape=IMAGE_SHAPE, num_classes=4, pretrained=None, **settings)
     return Architecture(f"{PACKAGE}/{factory.__name__}", build, _images)
 
 
@@ -52,24 +50,17 @@ def _language(factory: Callable[..., keras.Model], **settings: Any) -> Architect
 ARCHITECTURES: tuple[Architecture, ...] = (
     _language(kecam.gpt2.GPT2),
     _language(kecam.llama2.LLaMA2),
-    _vision(kecam.cmt.CMTTiny),
     _vision(kecam.levit.LeViT128S),
     _vision(kecam.beit.EVA02TinyPatch14),
     _vision(kecam.coatnet.CoAtNet0),
     _vision(kecam.gcvit.GCViT_XXTiny),
-    _vision(kecam.nat.NAT_Mini),
-    _vision(kecam.efficientformer.EfficientFormerV2S0),
-    _vision(kecam.fastervit.FasterViT0),
     _vision(kecam.swin_transformer_v2.SwinTransformerV2Tiny_window8),
-    _vision(kecam.efficientvit.EfficientViT_M0),
-    _vision(kecam.tinyvit.TinyViT_5M),
     _vision(kecam.caformer.CAFormerS18),
     _vision(kecam.coat.CoaTLiteMini),
     _vision(kecam.davit.DaViT_T),
     _vision(kecam.efficientvit.EfficientViT_B0),
     _vision(kecam.hiera.HieraTiny),
     _vision(kecam.botnet.BotNet50),
-    _vision(kecam.nfnets.ECA_NFNetL0),
     _vision(kecam.mobilevit.MobileViT_V2_050),
     _vision(kecam.pvt.PVT_V2B0),
     _vision(kecam.beit.ViTTinyPatch16),

@@ -26,8 +26,7 @@ __all__ = ["ARCHITECTURES", "sam_prompts"]
 models = keras_hub.models
 
 
-def d_fine(**kwargs: Any) -> keras.Model:
-    """Make the detector's backbone over two feature levels of 64 pixels."""
+def _d_fine(**kwargs: Any) -> keras.Model:
     config: dict[str, Any] = {
         "backbone": hgnetv2(out_features=["stage2", "stage3"]),
         "decoder_in_channels": [16, 16],
@@ -61,8 +60,7 @@ def d_fine(**kwargs: Any) -> keras.Model:
     return models.DFineBackbone(**config | kwargs)
 
 
-def vit_det(image_size: int = 32) -> keras.Model:
-    """Make the image encoder of SAM."""
+def _vit_det(image_size: int = 32) -> keras.Model:
     return models.ViTDetBackbone(
         hidden_size=8,
         num_layers=2,
@@ -76,10 +74,9 @@ def vit_det(image_size: int = 32) -> keras.Model:
     )
 
 
-def sam() -> keras.Model:
-    """Make SAM with all of its three parts."""
+def _sam() -> keras.Model:
     return models.SAMBackbone(
-        image_encoder=vit_det(),
+        image_encoder=_vit_det(),
         prompt_encoder=keras_hub.layers.SAMPromptEncoder(
             hidden_size=8,
             image_embedding_size=(4, 4),
@@ -111,13 +108,11 @@ def sam_prompts() -> dict[str, np.ndarray]:
     }
 
 
-def vae() -> keras.Model:
-    """Make the autoencoder of Stable Diffusion."""
+def _vae() -> keras.Model:
     return VAEBackbone([32, 32], [1, 1], [32, 32], [1, 1], sample_channels=8)
 
 
-def deeplab() -> keras.Model:
-    """Make DeepLabV3+ on a residual network."""
+def _deeplab() -> keras.Model:
     return models.DeepLabV3Backbone(
         image_encoder=resnet(64),
         spatial_pyramid_pooling_key="P4",
@@ -129,8 +124,7 @@ def deeplab() -> keras.Model:
     )
 
 
-def depth_anything() -> keras.Model:
-    """Make DepthAnything on DINOv2."""
+def _depth_anything() -> keras.Model:
     return models.DepthAnythingBackbone(
         image_encoder=dinov2(),
         reassemble_factors=[2, 1],
@@ -142,8 +136,7 @@ def depth_anything() -> keras.Model:
     )
 
 
-def parseq() -> keras.Model:
-    """Make the scene text reader."""
+def _parseq() -> keras.Model:
     return models.PARSeqBackbone(
         image_encoder=vit(models.ViTBackbone, mlp_dim=16, use_class_token=False, name="encoder"),
         vocabulary_size=32,
@@ -155,8 +148,7 @@ def parseq() -> keras.Model:
     )
 
 
-def retinanet() -> keras.Model:
-    """Make the feature pyramid of RetinaNet."""
+def _retinanet() -> keras.Model:
     return models.RetinaNetBackbone(
         image_encoder=resnet(64),
         min_level=3,
@@ -167,8 +159,7 @@ def retinanet() -> keras.Model:
     )
 
 
-def segformer() -> keras.Model:
-    """Make SegFormer on a mix transformer."""
+def _segformer() -> keras.Model:
     return models.SegFormerBackbone(image_encoder=mit(), projection_filters=8)
 
 
@@ -191,14 +182,14 @@ def _dense(name: str, build: Any, batch: Any = images) -> Architecture:
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (
-    _dense("DeepLabV3Backbone", deeplab, partial(images, 64)),
-    _dense("DepthAnythingBackbone", depth_anything),
-    _dense("DFineBackbone", d_fine, partial(images, 64)),
-    _dense("PARSeqBackbone", parseq, lambda: {"images": images(), **tokens()}),
-    _dense("RetinaNetBackbone", retinanet, partial(images, 64)),
-    _dense("SAMBackbone", sam, sam_prompts),
-    _dense("SegFormerBackbone", segformer),
-    _dense("VAEBackbone", vae),
+    _dense("DeepLabV3Backbone", _deeplab, partial(images, 64)),
+    _dense("DepthAnythingBackbone", _depth_anything),
+    _dense("DFineBackbone", _d_fine, partial(images, 64)),
+    _dense("PARSeqBackbone", _parseq, lambda: {"images": images(), **tokens()}),
+    _dense("RetinaNetBackbone", _retinanet, partial(images, 64)),
+    _dense("SAMBackbone", _sam, sam_prompts),
+    _dense("SegFormerBackbone", _segformer),
+    _dense("VAEBackbone", _vae),
     _dense(
         "VideoPrismBackbone",
         partial(_video_prism, num_auxiliary_layers=0, attention_logit_soft_cap=50.0),
@@ -209,5 +200,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         partial(_video_prism, num_auxiliary_layers=1, vocabulary_size=32, num_text_layers=1),
         lambda: {"pixel_values": images(16, 2), **tokens()},
     ),
-    _dense("ViTDetBackbone", vit_det),
+    _dense("ViTDetBackbone", _vit_det),
 )

@@ -12,13 +12,16 @@ import numpy as np
 
 from tests.corpus.architecture import Architecture
 from tests.corpus.architectures import (
+    keras_hub_decoders,
     keras_hub_dense,
     keras_hub_multimodal,
+    keras_hub_sound,
     keras_hub_text,
     keras_hub_vision,
 )
 from tests.corpus.architectures.keras_hub_dense import sam_prompts
-from tests.corpus.architectures.keras_hub_multimodal import pali_gemma_batch, waves
+from tests.corpus.architectures.keras_hub_multimodal import pali_gemma_batch
+from tests.corpus.architectures.keras_hub_sound import waves
 from tests.corpus.architectures.keras_hub_text import (
     segmented,
     tokens,
@@ -33,7 +36,14 @@ models = keras_hub.models
 
 _BACKBONES: dict[str, Callable[[], keras.Model]] = {
     entry.name.split("/")[1]: entry.build
-    for module in (keras_hub_text, keras_hub_vision, keras_hub_dense, keras_hub_multimodal)
+    for module in (
+        keras_hub_text,
+        keras_hub_decoders,
+        keras_hub_vision,
+        keras_hub_dense,
+        keras_hub_multimodal,
+        keras_hub_sound,
+    )
     for entry in module.ARCHITECTURES
 }
 
@@ -90,8 +100,13 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _entry(
         "DFineObjectDetector",
         "DFineBackbone",
-        lambda: {"images": images(64), "image_shape": np.full((2, 2), 64, "int32")},
+        partial(images, 64),
         num_classes=4,
     ),
-    _entry("DepthAnythingDepthEstimator", "DepthAnythingBackbone", images, depth_estimation_type="relative"),
+    _entry(
+        "DepthAnythingDepthEstimator",
+        "DepthAnythingBackbone",
+        images,
+        depth_estimation_type="relative",
+    ),
 )

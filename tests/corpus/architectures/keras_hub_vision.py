@@ -220,13 +220,20 @@ def _vision(name: str, build: Any, batch: Any = images) -> Architecture:
 
 ARCHITECTURES: tuple[Architecture, ...] = (
     _vision("ResNetBackbone", resnet),
-    _vision("ResNetBackbone[v2]", partial(resnet, use_pre_activation=True, block_type="bottleneck_block")),
+    _vision(
+        "ResNetBackbone[v2]",
+        partial(resnet, use_pre_activation=True, block_type="bottleneck_block"),
+    ),
     _vision("ResNetBackbone[vd]", _resnet_vd),
     _vision("CSPNetBackbone[dark]", partial(_cspnet, "dark_block", stage_type="dark")),
-    _vision("CSPNetBackbone[edge]", partial(_cspnet, "edge_block", stage_type="csp", block_ratio=[0.5])),
+    _vision(
+        "CSPNetBackbone[edge]", partial(_cspnet, "edge_block", stage_type="csp", block_ratio=[0.5])
+    ),
     _vision(
         "CSPNetBackbone[cross]",
-        partial(_cspnet, "bottleneck_block", stage_type="cs3", block_ratio=[0.5], stem_pooling="max"),
+        partial(
+            _cspnet, "bottleneck_block", stage_type="cs3", block_ratio=[0.5], stem_pooling="max"
+        ),
     ),
     _vision("DenseNetBackbone", _densenet),
     _vision("EfficientNetBackbone", _efficientnet),

@@ -61,7 +61,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _architecture(models.MobileNetV2W050),
     _architecture(models.MobileNetV3W050Small),
     _architecture(MobileOne, **_REPARAMETERIZABLE, branch_size=2),
-    _architecture(models.MobileViTV2W050, 64),
     _architecture(models.MobileViTXXS, 64),
     _architecture(
         RegNet, w0=8, wa=8.0, wm=2.0, group_size=8, depth=4, se_ratio=0.25, dropout_rate=0.1

@@ -35,7 +35,6 @@ def _resnet_encoder(shape: Sequence[int]) -> keras.Model:
         block_type="basic_block",
         conv_filters=[64],
         num_filters=[64, 8, 8, 8],
-        name="encoder",
     )
 
 
@@ -66,15 +65,11 @@ def _with_densenet(
         return factory(encoder=_densenet_encoder(shape), num_classes=2, **settings)
 
     dimensions = len(shape) - 1
-    return Architecture(
-        f"medicai/{factory.__name__}-{dimensions}d", build, partial(_batch, shape)
-    )
+    return Architecture(f"medicai/{factory.__name__}-{dimensions}d", build, partial(_batch, shape))
 
 
 def _swin_unetr(shape: Sequence[int]) -> keras.Model:
-    encoder = _swin_encoder(
-        shape, models.SwinBackbone, downsampling_strategy="swin_unetr_like"
-    )
+    encoder = _swin_encoder(shape, models.SwinBackbone, downsampling_strategy="swin_unetr_like")
     return models.SwinUNETR(encoder=encoder, num_classes=2, feature_size=8)
 
 
@@ -83,30 +78,6 @@ def _segformer(shape: Sequence[int]) -> keras.Model:
         input_shape=tuple(shape), project_dim=[8, 8, 16, 16], num_heads=[1, 2, 2, 4], depths=[1] * 4
     )
     return models.SegFormer(encoder=encoder, num_classes=2, decoder_head_embedding_dim=8)
-
-
-def _unetr_plus_plus(shape: Sequence[int]) -> keras.Model:
-    encoder = models.UNETRPlusPlusEncoder(
-        input_shape=tuple(shape),
-        filters=[8, 16, 32, 64],
-        spatial_reduced_tokens=[8, 8, 8, 8],
-        depths=[1] * 4,
-        num_heads=2,
-    )
-    return models.UNETRPlusPlus(encoder=encoder, num_classes=2, feature_size=4)
-
-
-def _unetr(shape: Sequence[int]) -> keras.Model:
-    encoder = models.ViTBackbone(
-        input_shape=tuple(shape),
-        patch_size=16,
-        num_layers=12,
-        num_heads=2,
-        hidden_dim=8,
-        mlp_dim=8,
-        use_class_token=False,
-    )
-    return models.UNETR(encoder=encoder, num_classes=2, feature_size=4)
 
 
 SMALL_DECODER = (16, 8, 8, 4, 4)
@@ -138,50 +109,65 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         drop_path_rate=0.1,
         name="convnext",
     ),
-    _network("DenseNetBackbone-2d", models.DenseNetBackbone, IMAGE, blocks=[1] * 4, growth_rate=4, name="densenet"),
-    _network("DenseNetBackbone-3d", models.DenseNetBackbone, VOLUME, blocks=[1] * 4, growth_rate=4, name="densenet"),
+    _network(
+        "DenseNetBackbone-2d",
+        models.DenseNetBackbone,
+        IMAGE,
+        blocks=[1] * 4,
+        growth_rate=4,
+        name="densenet",
+    ),
+    _network(
+        "DenseNetBackbone-3d",
+        models.DenseNetBackbone,
+        VOLUME,
+        blocks=[1] * 4,
+        growth_rate=4,
+        name="densenet",
+    ),
     _network("EfficientNetB0-2d", models.EfficientNetB0, IMAGE, num_classes=3),
-    _network("MiTBackbone-2d", models.MiTBackbone, IMAGE, project_dim=[8, 8, 16, 16],
-             num_heads=[1, 2, 2, 4], depths=[1] * 4),
-    Architecture("medicai/ResNetBackbone-2d", partial(_resnet_encoder, IMAGE), partial(_batch, IMAGE)),
-    Architecture("medicai/ResNetBackbone-3d", partial(_resnet_encoder, VOLUME), partial(_batch, VOLUME)),
-    Architecture("medicai/SwinBackbone-3d", partial(_swin_encoder, VOLUME, models.SwinBackbone), partial(_batch, VOLUME)),
-    Architecture("medicai/SwinBackboneV2-2d", partial(_swin_encoder, SMALL_IMAGE, models.SwinBackboneV2), partial(_batch, SMALL_IMAGE)),
-    Architecture("medicai/SwinBackboneV2-3d", partial(_swin_encoder, VOLUME, models.SwinBackboneV2), partial(_batch, VOLUME)),
+    _network(
+        "MiTBackbone-2d",
+        models.MiTBackbone,
+        IMAGE,
+        project_dim=[8, 8, 16, 16],
+        num_heads=[1, 2, 2, 4],
+        depths=[1] * 4,
+    ),
+    Architecture(
+        "medicai/ResNetBackbone-2d", partial(_resnet_encoder, IMAGE), partial(_batch, IMAGE)
+    ),
+    Architecture(
+        "medicai/ResNetBackbone-3d", partial(_resnet_encoder, VOLUME), partial(_batch, VOLUME)
+    ),
+    Architecture(
+        "medicai/SwinBackbone-3d",
+        partial(_swin_encoder, VOLUME, models.SwinBackbone),
+        partial(_batch, VOLUME),
+    ),
+    Architecture(
+        "medicai/SwinBackboneV2-2d",
+        partial(_swin_encoder, SMALL_IMAGE, models.SwinBackboneV2),
+        partial(_batch, SMALL_IMAGE),
+    ),
+    Architecture(
+        "medicai/SwinBackboneV2-3d",
+        partial(_swin_encoder, VOLUME, models.SwinBackboneV2),
+        partial(_batch, VOLUME),
+    ),
     _network("ViTBackbone-2d", models.ViTBackbone, IMAGE, **VIT),
     _network("ViTBackbone-3d", models.ViTBackbone, VOLUME, **VIT),
     _network("SEResNet18-2d", models.SEResNet18, IMAGE, num_classes=3),
     _network("Xception-2d", models.Xception, IMAGE, num_classes=3),
     _with_densenet(models.DeepLabV3Plus, IMAGE, decoder_channels=8, projection_filters=4),
     _with_densenet(models.UNet, IMAGE, decoder_filters=SMALL_DECODER),
-    _with_densenet(models.UNet, VOLUME, decoder_filters=SMALL_DECODER, decoder_block_type="transpose"),
-    _with_densenet(models.AttentionUNet, VOLUME, decoder_filters=SMALL_DECODER),
+    _with_densenet(
+        models.UNet, VOLUME, decoder_filters=SMALL_DECODER, decoder_block_type="transpose"
+    ),
     _with_densenet(models.UNetPlusPlus, VOLUME, decoder_filters=SMALL_DECODER),
     _with_densenet(models.UPerNet, IMAGE, decoder_filters=8),
     _with_densenet(models.UPerNet, VOLUME, decoder_filters=8),
-    _with_densenet(
-        models.TransUNet,
-        IMAGE,
-        num_vit_layers=1,
-        num_heads=2,
-        num_queries=4,
-        embed_dim=8,
-        mlp_dim=16,
-        decoder_filters=SMALL_DECODER,
-    ),
-    _with_densenet(
-        models.TransUNet,
-        VOLUME,
-        num_vit_layers=1,
-        num_heads=2,
-        num_queries=4,
-        embed_dim=8,
-        mlp_dim=16,
-        decoder_filters=SMALL_DECODER,
-    ),
     Architecture("medicai/SwinUNETR-3d", partial(_swin_unetr, VOLUME), partial(_batch, VOLUME)),
     Architecture("medicai/SegFormer-2d", partial(_segformer, IMAGE), partial(_batch, IMAGE)),
     Architecture("medicai/SegFormer-3d", partial(_segformer, VOLUME), partial(_batch, VOLUME)),
-    Architecture("medicai/UNETR-3d", partial(_unetr, VOLUME), partial(_batch, VOLUME)),
-    Architecture("medicai/UNETRPlusPlus-3d", partial(_unetr_plus_plus, VOLUME), partial(_batch, VOLUME)),
 )

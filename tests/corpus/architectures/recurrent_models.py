@@ -1,4 +1,4 @@
-"""Sequence models composed of the layers of keras-tcn, ncps, tkan, keras-efficient-kan and mingru-keras."""
+"""Sequence models of keras-tcn, ncps, tkan, keras-efficient-kan and mingru-keras."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def _regressor(*make_layers: Callable[[], keras.layers.Layer]) -> keras.Model:
     return keras.Sequential([keras.Input((STEPS, FEATURES)), *layers, keras.layers.Dense(1)])
 
 
-def _sequential(
-    name: str, *make_layers: Callable[[], keras.layers.Layer]
-) -> Architecture:
+def _sequential(name: str, *make_layers: Callable[[], keras.layers.Layer]) -> Architecture:
     return Architecture(name, lambda: _regressor(*make_layers), _sequences)
 
 
@@ -60,14 +58,9 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _sequential("ncps/CfC", lambda: CfC(4, backbone_units=8, return_sequences=True)),
     _sequential("ncps/CfC-pure", lambda: CfC(4, mode="pure", backbone_units=8)),
     _sequential("ncps/CfC-no_gate", lambda: CfC(4, mode="no_gate", backbone_units=8)),
-    _sequential(
-        "ncps/CfC-mixed_memory", lambda: CfC(4, mixed_memory=True, backbone_units=8)
-    ),
+    _sequential("ncps/CfC-mixed_memory", lambda: CfC(4, mixed_memory=True, backbone_units=8)),
     _sequential("ncps/CfC-wired", lambda: CfC(AutoNCP(8, 2), return_sequences=True)),
     _sequential("ncps/CfC-wired-pure", lambda: CfC(AutoNCP(8, 2), mode="pure")),
-    _sequential(
-        "ncps/CfC-wired-sparse", lambda: CfC(AutoNCP(8, 2), mode="no_gate", fully_recurrent=False)
-    ),
     _sequential("ncps/CfC-bidirectional", lambda: keras.layers.Bidirectional(CfC(4))),
     _sequential("ncps/LTC", lambda: LTC(4, ode_unfolds=2, return_sequences=True)),
     _sequential("ncps/LTC-wired", lambda: LTC(AutoNCP(8, 2), ode_unfolds=2)),

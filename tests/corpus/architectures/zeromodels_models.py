@@ -12,16 +12,11 @@ from zeromodels.models import (
     beit,
     cait,
     convnextv2,
-    deeplabv3,
     depth_anything_v1,
     dino_v2,
     dino_v3,
-    efficientformer,
     eomt,
-    inception_next,
     levit,
-    mask2former,
-    maskformer,
     maxvit,
     mit,
     mlp_mixer,
@@ -29,15 +24,10 @@ from zeromodels.models import (
     pit,
     poolformer,
     pvt_v2,
-    regnet,
-    res2net,
     resmlp,
-    resnetv2,
     rf_detr,
-    rt_detr,
     sam,
     sam2,
-    senet,
     swin,
     swinv2,
     vit,
@@ -56,16 +46,6 @@ _WINDOWS = {
     "embed_dim": 8,
     "depths": (2, 2),
     "num_heads": (2, 2),
-}
-_SWIN_BACKBONE = {
-    "backbone_embed_dim": 8,
-    "backbone_depths": (1, 1, 1, 1),
-    "backbone_num_heads": (2, 2, 2, 2),
-    "backbone_window_size": 2,
-    "decoder_num_layers": 1,
-    "decoder_ffn_dim": 32,
-    "num_queries": 4,
-    "num_classes": 4,
 }
 
 
@@ -157,36 +137,12 @@ _CONVOLUTIONS_AND_MIXERS = (
         projection_dim=(8, 8, 16, 16),
         drop_path_rate=0.1,
     ),
-    _architecture(
-        efficientformer.EfficientFormerModel,
-        64,
-        embed_dim=(8, 8, 16, 16),
-        depths=(1, 1, 1, 2),
-        drop_path_rate=0.1,
-    ),
-    _architecture(
-        inception_next.InceptionNextModel, depths=(1, 1, 1, 1), num_filters=(16, 16, 16, 16)
-    ),
     _architecture(mlp_mixer.MLPMixerModel, **_PATCHES, depths=2, drop_path_rate=0.1),
     _architecture(poolformer.PoolFormerModel, **_STAGES, drop_path_rate=0.1),
-    _architecture(
-        regnet.RegNetModel,
-        embedding_size=8,
-        hidden_sizes=(8, 8, 16, 16),
-        depths=(1, 1, 1, 1),
-        groups_width=8,
-    ),
-    _architecture(res2net.Res2NetModel, depth=(1, 1, 1, 1), base_width=4),
     _architecture(resmlp.ResMLPModel, **_PATCHES, depth=2, drop_path_rate=0.1),
-    # Each normalization has 32 groups, and a block narrows to a quarter of its filters.
-    _architecture(
-        resnetv2.ResNetV2Model, depths=(1, 1, 1, 1), filters=(128, 128, 128, 128), stem_width=32
-    ),
-    _architecture(senet.SENetModel, depths=(1, 1, 1, 1), filters=(32, 32, 32, 32)),
 )
 
 _DETECTORS_AND_SEGMENTERS = (
-    _architecture(deeplabv3.DeepLabV3Model),
     _architecture(
         depth_anything_v1.DepthAnythingV1Model,
         28,
@@ -199,25 +155,6 @@ _DETECTORS_AND_SEGMENTERS = (
     ),
     _architecture(
         eomt.EoMTModel, hidden_dim=16, num_hidden_layers=2, num_heads=2, depths=1, num_queries=4
-    ),
-    _architecture(
-        mask2former.Mask2FormerModel,
-        64,
-        **_SWIN_BACKBONE,
-        hidden_dim=32,
-        mask_feature_size=32,
-        encoder_num_layers=1,
-        encoder_ffn_dim=32,
-        num_heads=2,
-    ),
-    _architecture(
-        maskformer.MaskFormerModel,
-        64,
-        **_SWIN_BACKBONE,
-        fpn_feature_size=32,
-        mask_feature_size=32,
-        decoder_d_model=16,
-        decoder_heads=2,
     ),
     _architecture(
         rf_detr.RFDetrModel,
@@ -238,24 +175,6 @@ _DETECTORS_AND_SEGMENTERS = (
         num_classes=4,
         dim_feedforward=32,
         group_detr=1,
-    ),
-    _architecture(
-        rt_detr.RTDetrModel,
-        64,
-        backbone_hidden_sizes=(16, 16, 16, 16),
-        backbone_block_repeats=(1, 1, 1, 1),
-        backbone_embedding_size=16,
-        backbone_layer_type="basic",
-        encoder_in_channels=(16, 16, 16),
-        encoder_hidden_dim=16,
-        encoder_ffn_dim=32,
-        encoder_num_heads=2,
-        hidden_dim=16,
-        decoder_num_layers=1,
-        decoder_ffn_dim=32,
-        decoder_num_heads=2,
-        num_queries=4,
-        num_classes=4,
     ),
     _architecture(
         sam.SAMModel,

@@ -15,7 +15,6 @@ from zeromodels.models import (
     deberta,
     deberta_v2,
     deepseek_v3,
-    electra,
     gemma2,
     gemma3,
     gemma3n,
@@ -27,7 +26,6 @@ from zeromodels.models import (
     mixtral,
     modernbert,
     moonshine,
-    mpnet,
     owlvit,
     qwen3,
     qwen3_next,
@@ -146,7 +144,6 @@ _ENCODERS = (
         max_relative_positions=16,
         position_buckets=8,
     ),
-    _architecture(electra.ElectraModel, _text_in_segments, **_ENCODER, embedding_size=8),
     _architecture(
         modernbert.ModernBertModel,
         _text,
@@ -155,7 +152,6 @@ _ENCODERS = (
         global_attn_every_n_layers=2,
         pad_token_id=0,
     ),
-    _architecture(mpnet.MPNetModel, _text, **_ENCODER),
 )
 
 _DECODERS = (

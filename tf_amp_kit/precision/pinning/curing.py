@@ -151,7 +151,7 @@ class Curing:
 
         def attempt() -> Any:
             call.givers.clear()
-            with _keras.built_or_untouched(layer):
+            with _keras.unbuilt_again(() if layer.built else [one for _, one in LayerPaths(layer)]):
                 return original(layer, *args, **kwargs)
 
         with _keras.context_value(_call, call):
