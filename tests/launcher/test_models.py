@@ -227,6 +227,23 @@ def test_a_report_shows_the_run_and_the_audits(
     assert titles == ["Run", "Audit of &#39;trial_3&#39;", "Audit of &#39;trial_5&#39;"]
 
 
+@pytest.mark.parametrize("way", ["fit", "loop"])
+def test_layers_that_fail_in_half_run_in_float32(
+    capfd: pytest.CaptureFixture[str], way: str
+) -> None:
+    ran = run_here(capfd, "--amp", "fp16", script="conflicts.py", arguments=(way,))
+    assert ran.lines == ["{'times_ones': 'float32', 'noisy': 'float32'}"]
+    assert (
+        "Pinned, because they fail in half precision: times_ones (TimesOnes, float32 and float16 "
+        "meet in Mul), noisy (Noisy, float32 and float16 meet in AddV2)."
+    ) in " ".join(ran.summary.split())
+
+
+def test_layers_that_fail_in_half_may_raise(capfd: pytest.CaptureFixture[str]) -> None:
+    ran = run_here(capfd, "--amp", "bf16", "--on-conflict", "raise", script="conflicts.py")
+    assert ran.code == 1
+
+
 def test_the_exit_code_is_the_scripts(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     codes = []
     for number, end in enumerate(("", "raise SystemExit(7)", "raise SystemExit('text')", "1 / 0")):

@@ -91,8 +91,8 @@ def test_one_warning_lists_them_all_at_the_line_of_the_block():
     assert one.filename == __file__
     assert str(one.message) == (
         "2 layers fail in half precision, and are pinned in float32: "
-        "'a (TimesOnes, float32 and bfloat16 meet in Mul)', "
-        "'b (TimesOnes, float32 and bfloat16 meet in Mul)'. "
+        "a (TimesOnes, float32 and bfloat16 meet in Mul), "
+        "b (TimesOnes, float32 and bfloat16 meet in Mul). "
         "`tf_amp_kit.Pins.on(model)` has the pins, to print, save or undo."
     )
 

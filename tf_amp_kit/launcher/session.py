@@ -127,7 +127,8 @@ class Session:
 def _pinned_for(cured: Sequence[str]) -> Iterator[str]:
     """Says which layers were pinned because they fail in half precision."""
     if cured:
-        yield f"Pinned, because they fail in half precision: {some(cured)}."
+        shown = some(cured).replace("'", "")
+        yield f"Pinned, because they fail in half precision: {shown}."
 
 
 def _chosen_policy() -> str | None:

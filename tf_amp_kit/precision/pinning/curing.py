@@ -80,10 +80,10 @@ class Curing:
         """Warns of what was pinned since the last time."""
         labels = self.told() if self._warns else []
         if labels:
-            one = len(labels) == 1
+            one, shown = len(labels) == 1, some(labels).replace("'", "")
             warnings.warn(
                 f"{'A layer fails' if one else f'{len(labels)} layers fail'} in half precision, "
-                f"and {'is' if one else 'are'} pinned in float32: {some(labels)}. "
+                f"and {'is' if one else 'are'} pinned in float32: {shown}. "
                 "`tf_amp_kit.Pins.on(model)` has the pins, to print, save or undo.",
                 ConflictWarning,
                 stacklevel=stacklevel_of_user(),
