@@ -1,14 +1,15 @@
 """What a model does in an eager run, seen without the package: dtypes, layer by layer.
 
-Shares no code with `tf_amp_kit`. Layer calls are seen by replacing `Layer.__call__`, and
-operations by TensorFlow's callback for eager ones. Each wide float is followed back to
-where it became wide: `made` by a layer's own code out of half precision or of nothing.
+Shares no code with `tf_amp_kit`. Layer calls, and Keras's operations between layers, are
+seen by replacing `__call__`, TensorFlow's operations by its callback for eager ones. Each
+wide float is followed back to the call whose code made it, of half precision or of nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,23 +38,32 @@ PRODUCTS = (
 
 @dataclass(eq=False)
 class LayerRun:
-    """One call of a layer.
+    """One call of a layer, or of an operation of Keras between layers.
 
     Attributes:
-        layer: The layer.
+        layer: The layer or operation.
         outer: The call around it.
-        compute_dtype: What its policy says.
+        compute_dtype: What its policy says; the outer one's for an operation.
+        count: How many operations of its class the outer call ran before.
         outputs: The dtypes of the floats that it returned.
         widened: Whether a wide float among them comes from its own code alone.
+        had_half: Whether an operation of its own code got a half tensor.
         wide_products: Matrix products that ran in float32 in its own code.
     """
 
     layer: Any
     outer: LayerRun | None
     compute_dtype: str
+    count: int = 0
     outputs: tuple[str, ...] = ()
     widened: bool = False
+    had_half: bool = False
     wide_products: list[str] = field(default_factory=list)
+    counts: Counter[type] = field(default_factory=Counter)
+
+    @property
+    def is_operation(self) -> bool:
+        return not isinstance(self.layer, keras.layers.Layer)
 
     @property
     def is_half(self) -> bool:
@@ -94,7 +104,11 @@ class EagerRun:
 
     def call(self, original: Any, layer: Any, args: Any, kwargs: Any) -> Any:
         outer = self._open[-1] if self._open else None
-        one = LayerRun(layer, outer, layer.compute_dtype)
+        own = layer if isinstance(layer, keras.layers.Layer) else outer.layer
+        one = LayerRun(layer, outer, own.compute_dtype)
+        if outer is not None:
+            one.count = outer.counts[type(layer)]
+            outer.counts[type(layer)] += 1
         self.calls.append(one)
         self._open.append(one)
         try:
@@ -120,6 +134,8 @@ class EagerRun:
         wide = [value for value in inputs if value.dtype.name in WIDE]
         has_half = any(value.dtype.name in HALF for value in inputs)
         inherited = frozenset().union(*(self._makers.get(id(value), ()) for value in wide))
+        if here is not None:
+            here.had_half |= has_half
         for value in outputs:
             if value.dtype.name in WIDE and here is not None:
                 own = {id(here)} if has_half or not inherited else ()
@@ -131,19 +147,25 @@ class EagerRun:
 
 @contextlib.contextmanager
 def _watched(run: EagerRun) -> Iterator[None]:
-    original = keras.layers.Layer.__call__
+    of_layers, of_operations = keras.layers.Layer.__call__, keras.Operation.__call__
 
-    @functools.wraps(original)
-    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        return run.call(original, layer, args, kwargs)
+    @functools.wraps(of_layers)
+    def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        return run.call(of_layers, layer, args, kwargs)
 
-    keras.layers.Layer.__call__ = call
+    @functools.wraps(of_operations)
+    def call_operation(operation: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(operation, keras.layers.Layer):  # by way of `super()`
+            return of_operations(operation, *args, **kwargs)
+        return run.call(of_operations, operation, args, kwargs)
+
+    keras.layers.Layer.__call__, keras.Operation.__call__ = call_layer, call_operation
     op_callbacks.add_op_callback(run.operation)
     try:
         yield
     finally:
         op_callbacks.remove_op_callback(run.operation)
-        keras.layers.Layer.__call__ = original
+        keras.layers.Layer.__call__, keras.Operation.__call__ = of_layers, of_operations
 
 
 def run_eagerly(model: keras.Model, batch: Any, *, training: bool) -> EagerRun:

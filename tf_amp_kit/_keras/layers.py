@@ -89,20 +89,29 @@ def tracked_layers(layer: Any) -> list[Any]:
 def unbuilt_again(layers: Iterable[Any]) -> Iterator[None]:
     """Gives layers that are not built back what they were, if a `with` block fails.
 
-    Uses `Layer._tracker`, with its `config`, `stored_ids` and `locked`: what `build` made before it
-    failed hangs there, and a second `build` would make it again. Policies stay as they
-    were set meanwhile.
+    Uses `Layer._tracker`, with its `config`, `stored_ids` and `locked`, and the global
+    attribute `uninitialized_variables`: what `build` made before it failed hangs there, and a
+    second `build` would make it again. Policies stay as they were set meanwhile.
 
     Args:
         layers: Layers; those that are built are left alone.
     """
+    from keras.src.backend.common import global_state
+
     undo = [_unbuilding(layer) for layer in layers if not getattr(layer, "built", True)]
+    waiting = list(global_state.get_global_attribute(_WAITING) or [])
     try:
         yield
     except BaseException:
+        if undo:
+            global_state.set_global_attribute(_WAITING, waiting)
         for restore in undo:
             restore()
         raise
+
+
+# Variables that get their values when the outermost shape inference ends.
+_WAITING: Final = "uninitialized_variables"
 
 
 def _unbuilding(layer: Any) -> Callable[[], None]:

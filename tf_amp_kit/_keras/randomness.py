@@ -61,12 +61,11 @@ def random_state_restored() -> Iterator[None]:
             other.release()
             if tf_context._rng is other:  # else a look in another thread came later
                 tf_context._rng = original
-        if keras_generator is not None:
-            # A function that makes variables in its first trace has not filled them yet.
-            if keras_seed.shape == keras_generator.state.shape:
-                keras_generator.state.assign(keras_seed)
-        else:
+        if keras_generator is None or keras_seed is None:
             global_state.set_global_attribute("global_seed_generator", None)
+        # A function that makes variables in its first trace has not filled them yet.
+        elif keras_seed.shape == keras_generator.state.shape:
+            keras_generator.state.assign(keras_seed)
 
 
 @contextlib.contextmanager

@@ -139,13 +139,14 @@ def _with_dtypes(error: BaseException) -> BaseException:
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """Yields an error, and those that it was raised from or during the handling of."""
+    """Yields an error, and those that it was raised from or during the handling of.
+
+    Those behind a `raise ... from None` too: Keras raises errors so, with a text of its own.
+    """
     current: BaseException | None = error
     while current is not None:
         yield current
-        current = current.__cause__ or (
-            None if current.__suppress_context__ else current.__context__
-        )
+        current = current.__cause__ or current.__context__
 
 
 def _message(error: BaseException) -> str:

@@ -82,15 +82,6 @@ class TimeConditioned(keras.Model):
         return self.subnet(tuple(inputs), training=training)
 
 
-def _subnet(
-    name: str, shapes: Sequence[Sequence[int]], make: Callable[[], keras.layers.Layer]
-) -> Architecture:
-    return Architecture(
-        f"bayesflow/{name}", lambda: TimeConditioned(make()), partial(_batches, *shapes)
-    )
-
-
-UNET_SHAPES = (IMAGE, (1,), IMAGE)
 SUBNET = {"widths": (8, 8)}
 
 ARCHITECTURES: tuple[Architecture, ...] = (
@@ -106,13 +97,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         SETS,
         lambda: networks.SetTransformer(
             summary_dim=4, embed_dims=(8, 8), num_heads=(2, 2), num_seeds=2, num_inducing_points=3
-        ),
-    ),
-    _summary(
-        "TimeSeriesTransformer",
-        SETS,
-        lambda: networks.TimeSeriesTransformer(
-            summary_dim=4, embed_dims=(8, 8), num_heads=(2, 2), time_embed_dim=4, time_axis=-1
         ),
     ),
     _summary(
@@ -135,44 +119,20 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         ),
     ),
     _summary("MLP", (5,), lambda: networks.MLP((8, 8), norm="rms")),
-    _subnet(
-        "TimeMLP",
-        ((PARAMETERS,), (1,), (CONDITIONS,)),
-        lambda: networks.TimeMLP((8, 8), time_embedding_dim=4, merge="add"),
-    ),
-    _subnet(
-        "UNet",
-        UNET_SHAPES,
-        lambda: networks.UNet(
-            widths=(8, 8), res_blocks=1, attn_stage=(False, True), time_emb_dim=4, groups=4
+    Architecture(
+        "bayesflow/UViT",
+        lambda: TimeConditioned(
+            networks.UViT(
+                widths=(8, 8),
+                res_blocks=1,
+                transformer_blocks=1,
+                transformer_width=8,
+                num_heads=2,
+                time_emb_dim=4,
+                groups=4,
+            )
         ),
-    ),
-    _subnet(
-        "UViT",
-        UNET_SHAPES,
-        lambda: networks.UViT(
-            widths=(8, 8),
-            res_blocks=1,
-            transformer_blocks=1,
-            transformer_width=8,
-            num_heads=2,
-            time_emb_dim=4,
-            groups=4,
-        ),
-    ),
-    _subnet(
-        "ResidualUViT",
-        UNET_SHAPES,
-        lambda: networks.ResidualUViT(
-            widths=(8, 8),
-            res_blocks_down=1,
-            res_blocks_up=1,
-            transformer_blocks=1,
-            transformer_width=8,
-            num_heads=2,
-            time_emb_dim=4,
-            groups=4,
-        ),
+        partial(_batches, IMAGE, (1,), IMAGE),
     ),
     _inference(
         "CouplingFlow",
@@ -180,20 +140,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         DensityEstimator,
     ),
     _inference(
-        "CouplingFlow-spline",
-        lambda: networks.CouplingFlow(depth=2, transform="spline", subnet_kwargs=SUBNET),
-        DensityEstimator,
-    ),
-    _inference(
         "CouplingFlow-inverse",
         lambda: networks.CouplingFlow(depth=2, permutation="orthogonal", subnet_kwargs=SUBNET),
-    ),
-    _inference(
-        "CouplingFlow-unpermuted",
-        lambda: networks.CouplingFlow(
-            depth=2, permutation=None, use_actnorm=False, subnet_kwargs=SUBNET
-        ),
-        DensityEstimator,
     ),
     _inference(
         "FlowMatching-density",
@@ -201,15 +149,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
             subnet_kwargs=SUBNET, integrate_kwargs={"method": "euler", "steps": 2}
         ),
         DensityEstimator,
-    ),
-    _inference(
-        "DiffusionModel-noise",
-        lambda: networks.DiffusionModel(
-            noise_schedule="cosine",
-            prediction_type="noise",
-            subnet_kwargs=SUBNET,
-            integrate_kwargs={"method": "rk45", "steps": 2},
-        ),
     ),
     _inference(
         "FlowMatching",
@@ -224,19 +163,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         ),
     ),
     _inference(
-        "DiffusionModel-cosine",
-        lambda: networks.DiffusionModel(
-            noise_schedule="cosine",
-            prediction_type="velocity",
-            subnet_kwargs=SUBNET,
-            integrate_kwargs={"method": "euler", "steps": 3},
-        ),
-    ),
-    _inference(
         "ConsistencyModel",
         lambda: networks.ConsistencyModel(total_steps=100, subnet_kwargs=SUBNET),
-    ),
-    _inference(
-        "StableConsistencyModel", lambda: networks.StableConsistencyModel(subnet_kwargs=SUBNET)
     ),
 )

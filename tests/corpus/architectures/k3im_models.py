@@ -10,41 +10,23 @@ import keras
 import numpy as np
 from k3im.cait import CaiTModel
 from k3im.cait_1d import CAiT_1DModel
-from k3im.cait_3d import CAiT3DModel
 from k3im.cct import CCT
-from k3im.cct_1d import CCT_1DModel
 from k3im.cct_3d import CCT3DModel
 from k3im.convmixer import ConvMixer
-from k3im.convmixer_1d import ConvMixer1DModel
-from k3im.convmixer_3d import ConvMixer3DModel
 from k3im.cross_vit import CrossViT
 from k3im.deepvit import DeepViT
 from k3im.eanet import EANet
-from k3im.eanet3d import EANet3DModel
-from k3im.eanet_1d import EANet1DModel
 from k3im.fnet import FNetModel
-from k3im.fnet_1d import FNet1DModel
-from k3im.fnet_3d import FNet3DModel
 from k3im.focalnet import FocalNetModel
 from k3im.gmlp import gMLPModel
-from k3im.gmlp_1d import gMLP1DModel
-from k3im.gmlp_3d import gMLP3DModel
 from k3im.mlp_mixer import MlpMixer
-from k3im.mlp_mixer_1d import Mixer1DModel
-from k3im.mlp_mixer_3d import MLPMixer3DModel
 from k3im.simple_vit import SimpleViT
-from k3im.simple_vit_1d import SimpleViT1DModel
-from k3im.simple_vit_3d import SimpleViT3DModel
 from k3im.simple_vit_with_fft import SimpleViTFFT
-from k3im.simple_vit_with_register_tokens import SimpleViT_RT
 from k3im.swint import SwinTModel
 from k3im.token_learner import ViTokenLearner
-from k3im.video_eanet import VideoEANet
 from k3im.video_mixer import VideoMixerModel
 from k3im.vit import ViT
 from k3im.vit_1d import ViT1DModel
-from k3im.vit_3d import ViT3DModel
-from k3im.vit_with_patch_dropout import SimpleViTPD
 from k3im.vivit import ViViT
 
 from tests.corpus.architecture import Architecture
@@ -58,8 +40,6 @@ _VIDEO = (4, 16, 16, 3)
 _LONG_VIDEO = (8, 16, 16, 3)
 
 _TRANSFORMER = {"num_classes": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "dim_head": 8}
-_EXTERNAL_ATTENTION = {"num_classes": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
-_MIXER = {"num_classes": 4, "dim": 16, "depth": 2, "dropout_rate": 0.1}
 _SERIES_PATCHES = {"seq_len": 32, "patch_size": 4}
 _IMAGE_PATCHES = {"image_size": (32, 32), "patch_size": (8, 8)}
 _VIDEO_PATCHES = {
@@ -108,15 +88,6 @@ _SERIES_MODELS = (
     _architecture(
         CAiT_1DModel, _SERIES, **_SERIES_PATCHES, **_TRANSFORMER, cls_depth=1, dropout_rate=0.1
     ),
-    _architecture(CCT_1DModel, _SERIES, input_shape=_SERIES, **_COMPACT),
-    _architecture(
-        ConvMixer1DModel, _SERIES, seq_len=32, n_features=3, filters=8, depth=2, num_classes=4
-    ),
-    _architecture(EANet1DModel, _SERIES, **_SERIES_PATCHES, **_EXTERNAL_ATTENTION),
-    _architecture(FNet1DModel, _SERIES, **_SERIES_PATCHES, **_MIXER),
-    _architecture(gMLP1DModel, _SERIES, **_SERIES_PATCHES, **_MIXER),
-    _architecture(Mixer1DModel, _SERIES, **_SERIES_PATCHES, **_MIXER, hidden_units=16),
-    _architecture(SimpleViT1DModel, _SERIES, **_SERIES_PATCHES, **_TRANSFORMER),
     _architecture(ViT1DModel, _SERIES, **_SERIES_PATCHES, **_TRANSFORMER),
 )
 
@@ -209,8 +180,6 @@ _IMAGE_MODELS = (
     ),
     _architecture(SimpleViT, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER),
     _architecture(SimpleViTFFT, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER, freq_patch_size=(8, 8)),
-    _architecture(SimpleViTPD, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER),
-    _architecture(SimpleViT_RT, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER),
     _architecture(
         SwinTModel,
         _IMAGE,
@@ -230,28 +199,9 @@ _IMAGE_MODELS = (
 )
 
 _VIDEO_MODELS = (
-    _architecture(CAiT3DModel, _VIDEO, **_VIDEO_PATCHES, **_TRANSFORMER, cls_depth=1),
     _architecture(CCT3DModel, _LONG_VIDEO, input_shape=_LONG_VIDEO, **_COMPACT),
-    _architecture(
-        ConvMixer3DModel,
-        _VIDEO,
-        image_size=16,
-        num_frames=4,
-        filters=8,
-        depth=2,
-        kernel_size=3,
-        kernel_depth=3,
-        num_classes=4,
-    ),
-    _architecture(EANet3DModel, _VIDEO, **_VIDEO_PATCHES, **_EXTERNAL_ATTENTION),
-    _architecture(FNet3DModel, _VIDEO, **_VIDEO_PATCHES, **_MIXER, hidden_units=16),
-    _architecture(gMLP3DModel, _VIDEO, **_VIDEO_PATCHES, **_MIXER, hidden_units=16),
-    _architecture(MLPMixer3DModel, _VIDEO, **_VIDEO_PATCHES, **_MIXER, hidden_units=16),
-    _architecture(SimpleViT3DModel, _VIDEO, **_VIDEO_PATCHES, **_TRANSFORMER),
-    _architecture(VideoEANet, _VIDEO, **_VIDEO_PATCHES, **_SPACE_AND_TIME, heads=2),
     # Its feed-forward network ends at the hidden width, so that has to be the model's own.
     _architecture(VideoMixerModel, _VIDEO, **_VIDEO_PATCHES, **{**_SPACE_AND_TIME, "mlp_dim": 16}),
-    _architecture(ViT3DModel, _VIDEO, **_VIDEO_PATCHES, **_TRANSFORMER, pool="mean"),
     _architecture(ViViT, _VIDEO, **_VIDEO_PATCHES, **_SPACE_AND_TIME, heads=2, dim_head=8),
 )
 

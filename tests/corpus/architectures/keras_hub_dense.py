@@ -26,48 +26,47 @@ __all__ = ["ARCHITECTURES", "sam_prompts"]
 models = keras_hub.models
 
 
-def _d_fine(**kwargs: Any) -> keras.Model:
-    config: dict[str, Any] = {
-        "backbone": hgnetv2(out_features=["stage2", "stage3"]),
-        "decoder_in_channels": [16, 16],
-        "encoder_hidden_dim": 16,
-        "num_labels": 4,
-        "num_denoising": 0,
-        "learn_initial_query": False,
-        "num_queries": 10,
-        "anchor_image_size": (64, 64),
-        "feat_strides": [8, 16],
-        "num_feature_levels": 2,
-        "hidden_dim": 16,
-        "encoder_in_channels": [16, 32],
-        "encode_proj_layers": [1],
-        "num_attention_heads": 2,
-        "encoder_ffn_dim": 32,
-        "num_encoder_layers": 1,
-        "hidden_expansion": 0.5,
-        "depth_multiplier": 0.34,
-        "eval_idx": -1,
-        "num_decoder_layers": 1,
-        "decoder_attention_heads": 2,
-        "decoder_ffn_dim": 32,
-        "decoder_n_points": [2, 2],
-        "lqe_hidden_dim": 8,
-        "num_lqe_layers": 1,
-        "out_features": ["stage2", "stage3"],
-        "image_shape": (64, 64, 3),
-        "seed": 0,
-    }
-    return models.DFineBackbone(**config | kwargs)
+def _d_fine() -> keras.Model:
+    return models.DFineBackbone(
+        backbone=hgnetv2(out_features=["stage2", "stage3"]),
+        decoder_in_channels=[16, 16],
+        encoder_hidden_dim=16,
+        num_labels=4,
+        num_denoising=0,
+        learn_initial_query=False,
+        num_queries=10,
+        anchor_image_size=(64, 64),
+        feat_strides=[8, 16],
+        num_feature_levels=2,
+        hidden_dim=16,
+        encoder_in_channels=[16, 32],
+        encode_proj_layers=[1],
+        num_attention_heads=2,
+        encoder_ffn_dim=32,
+        num_encoder_layers=1,
+        hidden_expansion=0.5,
+        depth_multiplier=0.34,
+        eval_idx=-1,
+        num_decoder_layers=1,
+        decoder_attention_heads=2,
+        decoder_ffn_dim=32,
+        decoder_n_points=[2, 2],
+        lqe_hidden_dim=8,
+        num_lqe_layers=1,
+        out_features=["stage2", "stage3"],
+        image_shape=(64, 64, 3),
+        seed=0,
+    )
 
 
-def _vit_det(image_size: int = 32) -> keras.Model:
+def _vit_det() -> keras.Model:
     return models.ViTDetBackbone(
         hidden_size=8,
         num_layers=2,
         intermediate_dim=16,
         num_heads=2,
         global_attention_layer_indices=[1],
-        image_shape=(image_size, image_size, 3),
+        image_shape=(32, 32, 3),
         patch_size=8,
         num_output_channels=8,
         window_size=2,
@@ -163,7 +162,7 @@ def _segformer() -> keras.Model:
     return models.SegFormerBackbone(image_encoder=mit(), projection_filters=8)
 
 
-def _video_prism(**kwargs: Any) -> keras.Model:
+def _video_prism() -> keras.Model:
     return models.VideoPrismBackbone(
         num_frames=2,
         patch_size=8,
@@ -172,8 +171,9 @@ def _video_prism(**kwargs: Any) -> keras.Model:
         num_heads=2,
         num_spatial_layers=1,
         num_temporal_layers=1,
+        num_auxiliary_layers=0,
+        attention_logit_soft_cap=50.0,
         image_shape=(16, 16, 3),
-        **kwargs,
     )
 
 
@@ -190,15 +190,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _dense("SAMBackbone", _sam, sam_prompts),
     _dense("SegFormerBackbone", _segformer),
     _dense("VAEBackbone", _vae),
-    _dense(
-        "VideoPrismBackbone",
-        partial(_video_prism, num_auxiliary_layers=0, attention_logit_soft_cap=50.0),
-        partial(images, 16, 2),
-    ),
-    _dense(
-        "VideoPrismBackbone[text]",
-        partial(_video_prism, num_auxiliary_layers=1, vocabulary_size=32, num_text_layers=1),
-        lambda: {"pixel_values": images(16, 2), **tokens()},
-    ),
+    _dense("VideoPrismBackbone", _video_prism, partial(images, 16, 2)),
     _dense("ViTDetBackbone", _vit_det),
 )

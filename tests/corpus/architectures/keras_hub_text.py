@@ -1,4 +1,4 @@
-"""Text backbones of keras-hub: encoders and sequence-to-sequence models."""
+"""Text backbones of keras-hub: encoders, sequence-to-sequence models and decoders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.corpus.architecture import Architecture
 
 __all__ = [
     "ARCHITECTURES",
-    "VOCABULARY_SIZE",
+    "gemma2",
     "segmented",
     "tokens",
     "two_sided_tokens",
@@ -24,22 +24,22 @@ LENGTH = 8
 
 models = keras_hub.models
 
-_ENCODER = {
+_PLAIN = {
     "vocabulary_size": VOCABULARY_SIZE,
     "num_layers": 2,
     "num_heads": 2,
     "hidden_dim": 8,
     "intermediate_dim": 16,
 }
-_ELECTRA = {
-    "vocab_size": VOCABULARY_SIZE,
+_DECODER = {
+    "vocabulary_size": VOCABULARY_SIZE,
     "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 8,
-    "embedding_dim": 4,
-    "intermediate_dim": 16,
-    "max_sequence_length": LENGTH,
+    "num_query_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 32,
 }
+_EXPERTS = {"num_experts": 4, "top_k": 2}
 _T5_GEMMA = {
     f"{side}_{name}": value
     for side in ("encoder", "decoder")
@@ -86,8 +86,25 @@ def without_mask(*names: str) -> dict[str, Any]:
     return batch
 
 
-def _encoder(cls: Any, **kwargs: Any) -> Any:
-    return partial(cls, **_ENCODER, **kwargs)
+def _plain(cls: Any, **kwargs: Any) -> Any:
+    return partial(cls, **_PLAIN, **kwargs)
+
+
+def _decoder(cls: Any, **kwargs: Any) -> Any:
+    return partial(cls, **_DECODER, **kwargs)
+
+
+# Has no entry of its own; the task GemmaCausalLM stands on it.
+gemma2 = _decoder(
+    models.GemmaBackbone,
+    head_dim=4,
+    use_post_ffw_norm=True,
+    use_post_attention_norm=True,
+    attention_logit_soft_cap=50.0,
+    final_logit_soft_cap=30.0,
+    use_sliding_window_attention=True,
+    sliding_window_size=4,
+)
 
 
 def _text(name: str, build: Any, batch: Any = tokens) -> Architecture:
@@ -95,22 +112,11 @@ def _text(name: str, build: Any, batch: Any = tokens) -> Architecture:
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (
-    _text("AlbertBackbone", _encoder(models.AlbertBackbone, embedding_dim=4), segmented),
-    _text("BertBackbone", _encoder(models.BertBackbone), segmented),
-    _text("DebertaV3Backbone", _encoder(models.DebertaV3Backbone, bucket_size=4)),
-    _text("DistilBertBackbone", _encoder(models.DistilBertBackbone)),
-    _text("ElectraBackbone", partial(models.ElectraBackbone, **_ELECTRA), segmented),
-    _text("ESMBackbone", _encoder(models.ESMBackbone), without_mask),
-    _text(
-        "ESMBackbone[absolute]",
-        _encoder(
-            models.ESMBackbone,
-            position_embedding_type="absolute",
-            max_sequence_length=LENGTH,
-            use_pre_layer_norm=True,
-        ),
-        without_mask,
-    ),
+    _text("AlbertBackbone", _plain(models.AlbertBackbone, embedding_dim=4), segmented),
+    _text("BertBackbone", _plain(models.BertBackbone), segmented),
+    _text("DebertaV3Backbone", _plain(models.DebertaV3Backbone, bucket_size=4)),
+    _text("DistilBertBackbone", _plain(models.DistilBertBackbone)),
+    _text("ESMBackbone", _plain(models.ESMBackbone), without_mask),
     _text(
         "FNetBackbone",
         partial(
@@ -122,12 +128,11 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         ),
         partial(without_mask, "segment_ids"),
     ),
-    _text("RobertaBackbone", _encoder(models.RobertaBackbone)),
-    _text("RoformerV2Backbone", _encoder(models.RoformerV2Backbone, head_size=4), segmented),
-    _text("XLMRobertaBackbone", _encoder(models.XLMRobertaBackbone)),
-    _text("XLNetBackbone", _encoder(models.XLNetBackbone), segmented),
-    _text("BartBackbone", _encoder(models.BartBackbone), two_sided_tokens),
-    _text("T5Backbone", _encoder(models.T5Backbone), two_sided_tokens),
+    _text("RobertaBackbone", _plain(models.RobertaBackbone)),
+    _text("RoformerV2Backbone", _plain(models.RoformerV2Backbone, head_size=4), segmented),
+    _text("XLNetBackbone", _plain(models.XLNetBackbone), segmented),
+    _text("BartBackbone", _plain(models.BartBackbone), two_sided_tokens),
+    _text("T5Backbone", _plain(models.T5Backbone), two_sided_tokens),
     _text(
         "EdRecBackbone",
         partial(
@@ -154,9 +159,104 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         ),
         two_sided_tokens,
     ),
+    _text("BloomBackbone", _plain(models.BloomBackbone)),
     _text(
-        "T5Gemma2Backbone",
-        partial(models.T5Gemma2Backbone, VOCABULARY_SIZE, **_T5_GEMMA, sliding_window=4),
-        two_sided_tokens,
+        "FalconBackbone",
+        partial(
+            models.FalconBackbone,
+            vocabulary_size=VOCABULARY_SIZE,
+            num_layers=2,
+            num_attention_heads=2,
+            hidden_dim=8,
+            intermediate_dim=16,
+        ),
+    ),
+    _text("GPT2Backbone", _plain(models.GPT2Backbone)),
+    _text("GPTNeoXBackbone", _plain(models.GPTNeoXBackbone, rotary_percentage=0.5)),
+    _text("OPTBackbone", _plain(models.OPTBackbone)),
+    _text(
+        "GemmaBackbone",
+        _decoder(models.GemmaBackbone, head_dim=4, attention_logit_soft_cap=50.0),
+    ),
+    _text(
+        "Gemma3Backbone",
+        _decoder(
+            models.Gemma3Backbone,
+            image_size=16,
+            head_dim=4,
+            use_post_ffw_norm=True,
+            use_post_attention_norm=True,
+            use_sliding_window_attention=True,
+            sliding_window_size=4,
+        ),
+    ),
+    _text(
+        "GptOssBackbone",
+        _decoder(models.GptOssBackbone, **_EXPERTS, head_dim=4, sliding_window=4),
+    ),
+    _text("LlamaBackbone", _decoder(models.LlamaBackbone)),
+    _text("MistralBackbone", _decoder(models.MistralBackbone, sliding_window=4)),
+    _text("MixtralBackbone", _decoder(models.MixtralBackbone, **_EXPERTS, sliding_window=4)),
+    _text("Phi3Backbone", _decoder(models.Phi3Backbone)),
+    _text("Qwen3Backbone", _decoder(models.Qwen3Backbone, head_dim=4, sliding_window_size=None)),
+    _text(
+        "QwenMoeBackbone",
+        _decoder(
+            models.QwenMoeBackbone,
+            **_EXPERTS,
+            moe_intermediate_dim=8,
+            shared_expert_intermediate_dim=8,
+        ),
+    ),
+    _text(
+        "Qwen3_5Backbone",
+        _decoder(
+            models.Qwen3_5Backbone,
+            head_dim=8,
+            layer_types=["linear_attention", "full_attention"],
+            partial_rotary_factor=0.5,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+            linear_key_head_dim=4,
+            linear_value_head_dim=4,
+            linear_conv_kernel_dim=2,
+        ),
+    ),
+    _text(
+        "RWKV7Backbone",
+        partial(
+            models.RWKV7Backbone,
+            hidden_size=16,
+            head_size=8,
+            num_layers=2,
+            vocabulary_size=VOCABULARY_SIZE,
+            intermediate_dim=32,
+            gate_lora=4,
+            mv_lora=4,
+            aaa_lora=4,
+            decay_lora=4,
+        ),
+        partial(tokens, length=16),
+    ),
+    _text(
+        "SmolLM3Backbone",
+        partial(
+            models.SmolLM3Backbone,
+            vocabulary_size=VOCABULARY_SIZE,
+            hidden_dim=16,
+            intermediate_dim=32,
+            num_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            attention_bias=False,
+            attention_dropout=0.1,
+            rope_layer_enabled_list=[True, False],
+            layer_types=["full_attention", "full_attention"],
+            mlp_bias=False,
+            layer_norm_epsilon=1e-6,
+            max_position_embeddings=16,
+            rope_theta=10000.0,
+            partial_rotary_factor=1.0,
+        ),
     ),
 )

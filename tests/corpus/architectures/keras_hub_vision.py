@@ -22,25 +22,16 @@ def images(size: int = 32, *leading: int) -> np.ndarray:
     return rng.random((2, *leading, size, size, 3)).astype("float32")
 
 
-def resnet(image_size: int = 32, **kwargs: Any) -> keras.Model:
+def resnet(image_size: int = 32) -> keras.Model:
     """Make the residual network on which detectors and segmenters stand."""
-    config: dict[str, Any] = {
-        "input_conv_filters": [64],
-        "input_conv_kernel_sizes": [7],
-        "stackwise_num_filters": [64, 8, 8, 8],
-        "stackwise_num_blocks": [1, 1, 1, 1],
-        "stackwise_num_strides": [1, 2, 2, 2],
-        "block_type": "basic_block",
-        "image_shape": (image_size, image_size, 3),
-    }
-    return models.ResNetBackbone(**config | kwargs)
-
-
-def _resnet_vd() -> keras.Model:
-    return resnet(
-        input_conv_filters=[4, 4, 8],
-        input_conv_kernel_sizes=[3, 3, 3],
-        block_type="basic_block_vd",
+    return models.ResNetBackbone(
+        input_conv_filters=[64],
+        input_conv_kernel_sizes=[7],
+        stackwise_num_filters=[64, 8, 8, 8],
+        stackwise_num_blocks=[1, 1, 1, 1],
+        stackwise_num_strides=[1, 2, 2, 2],
+        block_type="basic_block",
+        image_shape=(image_size, image_size, 3),
     )
 
 
@@ -50,17 +41,12 @@ def vit(cls: Any, **kwargs: Any) -> keras.Model:
     return cls(image_shape=(32, 32, 3), **config, **kwargs)
 
 
-def dinov2(**kwargs: Any) -> keras.Model:
+def dinov2() -> keras.Model:
     """Make the transformer on which DepthAnything stands."""
-    return vit(
-        models.DINOV2Backbone,
-        intermediate_dim=16,
-        position_embedding_shape=(48, 48),
-        **kwargs,
-    )
+    return vit(models.DINOV2Backbone, intermediate_dim=16, position_embedding_shape=(48, 48))
 
 
-def _cspnet(block_type: str, **kwargs: Any) -> keras.Model:
+def _cspnet() -> keras.Model:
     return models.CSPNetBackbone(
         stem_filters=8,
         stem_kernel_size=3,
@@ -68,9 +54,9 @@ def _cspnet(block_type: str, **kwargs: Any) -> keras.Model:
         stackwise_depth=[1, 2],
         stackwise_strides=[2, 2],
         stackwise_num_filters=[8, 16],
-        block_type=block_type,
+        block_type="dark_block",
+        stage_type="dark",
         image_shape=(32, 32, 3),
-        **kwargs,
     )
 
 
@@ -159,44 +145,22 @@ def mit() -> keras.Model:
 
 def hgnetv2(**kwargs: Any) -> keras.Model:
     """Make the network on which D-FINE stands."""
-    config: dict[str, Any] = {
-        "depths": [1, 1, 1],
-        "embedding_size": 8,
-        "hidden_sizes": [8, 16, 32],
-        "stem_channels": [3, 8, 8],
-        "hidden_act": "relu",
-        "use_learnable_affine_block": True,
-        "stackwise_stage_filters": [
+    return models.HGNetV2Backbone(
+        depths=[1, 1, 1],
+        embedding_size=8,
+        hidden_sizes=[8, 16, 32],
+        stem_channels=[3, 8, 8],
+        hidden_act="relu",
+        use_learnable_affine_block=True,
+        stackwise_stage_filters=[
             (8, 8, 8, 1, 2, 3),
             (8, 8, 16, 1, 2, 3),
             (16, 8, 32, 1, 2, 5),
         ],
-        "apply_downsample": [False, True, True],
-        "use_lightweight_conv_block": [False, False, True],
-        "image_shape": (64, 64, 3),
-    }
-    return models.HGNetV2Backbone(**config | kwargs)
-
-
-def _xception() -> keras.Model:
-    return models.XceptionBackbone(
-        stackwise_conv_filters=[[4, 8], [16, 16], [16, 16]],
-        stackwise_pooling=[True, True, False],
-        image_shape=(32, 32, 3),
-    )
-
-
-def _densenet() -> keras.Model:
-    return models.DenseNetBackbone(
-        stackwise_num_repeats=[1, 2, 1], growth_rate=4, image_shape=(32, 32, 3)
-    )
-
-
-def _vgg() -> keras.Model:
-    return models.VGGBackbone(
-        stackwise_num_repeats=[1, 2, 1],
-        stackwise_num_filters=[4, 8, 8],
-        image_shape=(32, 32, 3),
+        apply_downsample=[False, True, True],
+        use_lightweight_conv_block=[False, False, True],
+        image_shape=(64, 64, 3),
+        **kwargs,
     )
 
 
@@ -220,37 +184,15 @@ def _vision(name: str, build: Any, batch: Any = images) -> Architecture:
 
 ARCHITECTURES: tuple[Architecture, ...] = (
     _vision("ResNetBackbone", resnet),
-    _vision(
-        "ResNetBackbone[v2]",
-        partial(resnet, use_pre_activation=True, block_type="bottleneck_block"),
-    ),
-    _vision("ResNetBackbone[vd]", _resnet_vd),
-    _vision("CSPNetBackbone[dark]", partial(_cspnet, "dark_block", stage_type="dark")),
-    _vision(
-        "CSPNetBackbone[edge]", partial(_cspnet, "edge_block", stage_type="csp", block_ratio=[0.5])
-    ),
-    _vision(
-        "CSPNetBackbone[cross]",
-        partial(
-            _cspnet, "bottleneck_block", stage_type="cs3", block_ratio=[0.5], stem_pooling="max"
-        ),
-    ),
-    _vision("DenseNetBackbone", _densenet),
+    _vision("CSPNetBackbone[dark]", _cspnet),
     _vision("EfficientNetBackbone", _efficientnet),
     _vision("HGNetV2Backbone", hgnetv2, partial(images, 64)),
     _vision("MobileNetBackbone", _mobilenet, partial(images, 64)),
     _vision("MobileNetV5Backbone", _mobilenet_v5),
-    _vision("VGGBackbone", _vgg),
-    _vision("XceptionBackbone", _xception),
     _vision("MiTBackbone", mit),
     _vision("SwinTransformerBackbone", _swin),
     _vision("ViTBackbone", partial(vit, models.ViTBackbone, mlp_dim=16, dropout_rate=0.1)),
     _vision("DeiTBackbone", partial(vit, models.DeiTBackbone, intermediate_dim=16)),
     _vision("DINOV2Backbone", dinov2, lambda: {"images": images()}),
-    _vision(
-        "DINOV2Backbone[registers]",
-        partial(dinov2, num_register_tokens=2, use_swiglu_ffn=True),
-        lambda: {"images": images()},
-    ),
     _vision("DINOV3Backbone", _dinov3, lambda: {"pixel_values": images()}),
 )

@@ -9,44 +9,25 @@ from typing import Any
 import keras
 import numpy as np
 from zeromodels.models import (
-    beit,
     cait,
     convnextv2,
     depth_anything_v1,
-    dino_v2,
     dino_v3,
-    eomt,
     levit,
     maxvit,
-    mit,
-    mlp_mixer,
     mobilevit,
-    pit,
     poolformer,
     pvt_v2,
-    resmlp,
     rf_detr,
     sam,
-    sam2,
     swin,
-    swinv2,
-    vit,
 )
 
 from tests.corpus.architecture import Architecture
 
 __all__ = ["ARCHITECTURES"]
 
-_PATCHES = {"patch_size": 8, "embed_dim": 16}
-_TRANSFORMER = {**_PATCHES, "depth": 2, "num_heads": 2}
-_STAGES = {"embed_dim": (8, 8, 16, 16), "depths": (1, 1, 1, 1)}
-_WINDOWS = {
-    "pretrain_size": 32,
-    "window_size": 2,
-    "embed_dim": 8,
-    "depths": (2, 2),
-    "num_heads": (2, 2),
-}
+_TRANSFORMER = {"patch_size": 8, "embed_dim": 16, "depth": 2, "num_heads": 2}
 
 
 def _images(size: int) -> np.ndarray:
@@ -64,15 +45,7 @@ def _architecture(
 
 
 _TRANSFORMERS = (
-    _architecture(
-        beit.BeitModel,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-    ),
     _architecture(cait.CaiTModel, **_TRANSFORMER, drop_path_rate=0.1),
-    _architecture(dino_v2.DinoV2Model, **_TRANSFORMER, use_swiglu=True),
     _architecture(dino_v3.DinoV3ViTModel, **_TRANSFORMER),
     _architecture(
         levit.LevitModel,
@@ -90,8 +63,6 @@ _TRANSFORMERS = (
         num_heads=(2, 2),
         window_size=2,
     ),
-    # The heads are one, two, five and eight, whatever the widths.
-    _architecture(mit.MiTModel, embed_dim=(8, 8, 20, 16), depths=(1, 1, 1, 1)),
     _architecture(
         mobilevit.MobileViTModel,
         64,
@@ -99,15 +70,6 @@ _TRANSFORMERS = (
         head_dims=16,
         block_dims=(8, 8, 16, 16, 16),
         attention_dims=(None, None, 16, 16, 16),
-    ),
-    _architecture(
-        pit.PiTModel,
-        patch_size=8,
-        stride=4,
-        embed_dim=(8, 16, 32),
-        depth=(1, 1, 1),
-        heads=(2, 2, 2),
-        distilled=True,
     ),
     _architecture(
         pvt_v2.PvtV2Model,
@@ -118,28 +80,29 @@ _TRANSFORMERS = (
         linear_attention=True,
         drop_path_rate=0.1,
     ),
-    _architecture(swin.SwinModel, **_WINDOWS),
-    _architecture(swinv2.SwinV2Model, **_WINDOWS),
     _architecture(
-        vit.ViTModel,
-        **_TRANSFORMER,
-        use_distillation=True,
-        layer_scale_init=0.1,
-        qk_norm=True,
-        drop_rate=0.1,
+        swin.SwinModel,
+        pretrain_size=32,
+        window_size=2,
+        embed_dim=8,
+        depths=(2, 2),
+        num_heads=(2, 2),
     ),
 )
 
-_CONVOLUTIONS_AND_MIXERS = (
+_CONVOLUTIONS = (
     _architecture(
         convnextv2.ConvNeXtV2Model,
         depths=(1, 1, 1, 1),
         projection_dim=(8, 8, 16, 16),
         drop_path_rate=0.1,
     ),
-    _architecture(mlp_mixer.MLPMixerModel, **_PATCHES, depths=2, drop_path_rate=0.1),
-    _architecture(poolformer.PoolFormerModel, **_STAGES, drop_path_rate=0.1),
-    _architecture(resmlp.ResMLPModel, **_PATCHES, depth=2, drop_path_rate=0.1),
+    _architecture(
+        poolformer.PoolFormerModel,
+        embed_dim=(8, 8, 16, 16),
+        depths=(1, 1, 1, 1),
+        drop_path_rate=0.1,
+    ),
 )
 
 _DETECTORS_AND_SEGMENTERS = (
@@ -152,9 +115,6 @@ _DETECTORS_AND_SEGMENTERS = (
         out_indices=[1, 2, 3, 4],
         neck_hidden_sizes=[8, 8, 8, 8],
         fusion_hidden_size=8,
-    ),
-    _architecture(
-        eomt.EoMTModel, hidden_dim=16, num_hidden_layers=2, num_heads=2, depths=1, num_queries=4
     ),
     _architecture(
         rf_detr.RFDetrModel,
@@ -185,21 +145,10 @@ _DETECTORS_AND_SEGMENTERS = (
         vision_mlp_dim=32,
         vision_global_attn_indexes=(1,),
     ),
-    _architecture(
-        sam2.SAM2Model,
-        64,
-        hidden_dim=8,
-        blocks_per_stage=(1, 1, 1, 1),
-        embed_dim_per_stage=(8, 16, 32, 64),
-        num_attention_heads_per_stage=(1, 2, 4, 8),
-        window_size_per_stage=(4, 4, 2, 2),
-        global_attention_blocks=(2,),
-        backbone_channel_list=(64, 32, 16, 8),
-    ),
 )
 
 ARCHITECTURES: tuple[Architecture, ...] = (
     *_TRANSFORMERS,
-    *_CONVOLUTIONS_AND_MIXERS,
+    *_CONVOLUTIONS,
     *_DETECTORS_AND_SEGMENTERS,
 )

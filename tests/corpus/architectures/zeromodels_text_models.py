@@ -13,27 +13,16 @@ from zeromodels.models import (
     bert,
     clip,
     deberta,
-    deberta_v2,
     deepseek_v3,
-    gemma2,
     gemma3,
-    gemma3n,
-    gpt2,
     gpt_oss,
     llama4,
     minimax,
-    mistral,
     mixtral,
-    modernbert,
     moonshine,
     owlvit,
-    qwen3,
     qwen3_next,
-    siglip,
-    speech2text,
     t5,
-    tipsv2,
-    whisper,
 )
 
 from tests.corpus.architecture import Architecture
@@ -62,16 +51,6 @@ _SPEECH = {
     "encoder_ffn_dim": 32,
     "decoder_ffn_dim": 32,
     "vocab_size": _VOCABULARY,
-}
-_TWO_TOWERS = {
-    "image_size": 32,
-    "vision_num_layers": 1,
-    "max_seq_len": _LENGTH,
-    "vocab_size": _VOCABULARY,
-    "embed_dim": 16,
-    "text_hidden_dim": 16,
-    "text_num_heads": 2,
-    "text_num_layers": 1,
 }
 
 
@@ -102,10 +81,6 @@ def _text_to_text() -> dict[str, np.ndarray]:
     return {**_text(), "decoder_input_ids": _tokens(seed=1)}
 
 
-def _speech_to_text(*features: int) -> dict[str, np.ndarray]:
-    return {"input_features": _uniform(*features), "decoder_input_ids": _tokens()}
-
-
 def _waveform_to_text() -> dict[str, np.ndarray]:
     return {"input_values": _uniform(2000), "decoder_input_ids": _tokens()}
 
@@ -116,10 +91,6 @@ def _image_and_text() -> dict[str, np.ndarray]:
         "token_ids": _tokens(),
         "padding_mask": _padding_mask(),
     }
-
-
-def _image_and_full_text() -> dict[str, np.ndarray]:
-    return {"images": _uniform(32, 32, 3), "token_ids": _tokens()}
 
 
 def _image_and_queries() -> dict[str, np.ndarray]:
@@ -137,21 +108,6 @@ def _architecture(
 _ENCODERS = (
     _architecture(bert.BertModel, _text_in_segments, **_ENCODER),
     _architecture(deberta.DebertaModel, _text_in_segments, **_ENCODER, max_relative_positions=16),
-    _architecture(
-        deberta_v2.DebertaV2Model,
-        _text_in_segments,
-        **_ENCODER,
-        max_relative_positions=16,
-        position_buckets=8,
-    ),
-    _architecture(
-        modernbert.ModernBertModel,
-        _text,
-        **_ENCODER,
-        local_attention=4,
-        global_attn_every_n_layers=2,
-        pad_token_id=0,
-    ),
 )
 
 _DECODERS = (
@@ -170,7 +126,6 @@ _DECODERS = (
         qk_rope_head_dim=4,
         v_head_dim=8,
     ),
-    _architecture(gemma2.Gemma2Model, _text, **_DECODER, sliding_window=4),
     _architecture(
         gemma3.Gemma3Model,
         _text,
@@ -179,18 +134,6 @@ _DECODERS = (
         sliding_window_pattern=2,
         image_token_id=_VOCABULARY - 1,
     ),
-    _architecture(
-        gemma3n.Gemma3nTextModel,
-        _text,
-        **_DECODER,
-        sliding_window=4,
-        sliding_window_pattern=2,
-        vocab_size_per_layer_input=_VOCABULARY,
-        hidden_size_per_layer_input=8,
-        num_kv_shared_layers=0,
-        laurel_rank=4,
-    ),
-    _architecture(gpt2.GPT2Model, _text, **_ENCODER),
     _architecture(gpt_oss.GptOssModel, _text, **_DECODER, **_EXPERTS, sliding_window=4),
     _architecture(
         llama4.Llama4Model,
@@ -203,9 +146,7 @@ _DECODERS = (
         attention_chunk_size=4,
     ),
     _architecture(minimax.MiniMaxModel, _text, **_DECODER, **_EXPERTS, block_size=4),
-    _architecture(mistral.MistralModel, _text, **_DECODER, sliding_window=4),
     _architecture(mixtral.MixtralModel, _text, **_DECODER, **_EXPERTS),
-    _architecture(qwen3.Qwen3Model, _text, **_DECODER),
     _architecture(
         qwen3_next.Qwen3NextModel,
         _text,
@@ -231,29 +172,23 @@ _ENCODER_DECODERS = (
         max_position_embeddings=16,
         partial_rotary_factor=0.5,
     ),
-    _architecture(
-        speech2text.Speech2TextModel,
-        partial(_speech_to_text, 16, 8),
-        **_SPEECH,
-        num_mel_bins=8,
-        max_source_positions=32,
-        max_target_positions=16,
-        conv_channels=16,
-    ),
     _architecture(t5.T5Model, _text_to_text, **_TRANSFORMER, num_decoder_layers=2, key_value_dim=8),
-    _architecture(
-        whisper.WhisperModel,
-        partial(_speech_to_text, 8, 16),
-        **_SPEECH,
-        num_mel_bins=8,
-        max_source_positions=8,
-        max_target_positions=8,
-    ),
 )
 
 _IMAGE_AND_TEXT = (
     _architecture(
-        clip.CLIPModel, _image_and_text, **_TWO_TOWERS, vision_hidden_dim=64, vision_patch_size=16
+        clip.CLIPModel,
+        _image_and_text,
+        image_size=32,
+        vision_num_layers=1,
+        max_seq_len=_LENGTH,
+        vocab_size=_VOCABULARY,
+        embed_dim=16,
+        text_hidden_dim=16,
+        text_num_heads=2,
+        text_num_layers=1,
+        vision_hidden_dim=64,
+        vision_patch_size=16,
     ),
     _architecture(
         owlvit.OwlViTModel,
@@ -271,24 +206,6 @@ _IMAGE_AND_TEXT = (
         text_num_layers=1,
         text_max_position_embeddings=_LENGTH,
         text_vocab_size=_VOCABULARY,
-    ),
-    _architecture(
-        siglip.SigLIPModel,
-        _image_and_full_text,
-        **_TWO_TOWERS,
-        vision_hidden_dim=16,
-        vision_num_heads=2,
-        vision_mlp_dim=32,
-        text_mlp_dim=32,
-    ),
-    _architecture(
-        tipsv2.Tipsv2Model,
-        _image_and_text,
-        **_TWO_TOWERS,
-        patch_size=16,
-        vision_hidden_dim=16,
-        vision_num_heads=2,
-        text_mlp_dim=32,
     ),
 )
 

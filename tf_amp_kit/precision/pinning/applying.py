@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from tf_amp_kit.errors import PinError
+from tf_amp_kit.errors import AmpError, PinError
 from tf_amp_kit.formats import is_half
 from tf_amp_kit.precision.layer_policies import half_variables
 from tf_amp_kit.precision.pinning import in_config
@@ -28,6 +28,7 @@ from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.model_trace import ModelTrace
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
 from tf_amp_kit.tracing.reading import is_custom
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["Outcome", "Pin", "set_pins"]
 
@@ -115,8 +116,13 @@ def set_pins(
         undoing.callback(transaction.undo)
         reasons = _pinned(transaction, paths, reasons, is_named=is_named)
         while look and traces and reasons:
-            pinned = trace_model(model, inputs)
-            harms = find_harm(traces, pinned, reasons)
+            pinned: Sequence[ModelTrace]
+            try:
+                pinned = trace_model(model, inputs)
+                harms = find_harm(traces, pinned, reasons)
+            except (AmpError, *USER_CODE_ERRORS) as error:
+                transaction.undo()
+                pinned, harms = traces, _failing(model, reasons, inputs, error)
             if is_named:
                 _refuse(harms)
                 remarks |= dict.fromkeys(f"With {one.path} pinned, {one.reason}." for one in harms)
@@ -177,9 +183,36 @@ def _refuse_half_variables(paths: LayerPaths, reasons: dict[str, str]) -> None:
         )
 
 
+def _failing(model: Any, reasons: dict[str, str], inputs: Any, error: Exception) -> list[Harm]:
+    """Finds the pins under which the layers' own code raises: each alone, or all together."""
+    line = str(error).strip().partition("\n")[0]
+    guilty = [path for path in reasons if _fails_alone(model, path, inputs)]
+    return [
+        Harm(path, path, f"its own code raises in float32: {line}") for path in guilty or reasons
+    ]
+
+
+def _fails_alone(model: Any, path: str, inputs: Any) -> bool:
+    trial = Transaction(model, keras.config.dtype_policy())
+    trial.pin({path: "tried"}, is_named=False)
+    try:
+        trace_model(model, inputs)
+    except (AmpError, *USER_CODE_ERRORS):
+        return True
+    finally:
+        trial.undo()
+    return False
+
+
 def _refuse(harms: Collection[Harm]) -> None:
-    """Raises if code around a pin cannot run any more."""
+    """Raises if code around a pin, or of the layer itself, cannot run any more."""
     for harm in harms:
+        if harm.path == harm.around:
+            raise PinError(
+                f"{harm.path!r} cannot run in float32: {harm.reason.rstrip('.')}. Take dtypes from "
+                "the tensors, or from `self.compute_dtype`, in its code. "
+                f"Received: a pin of {harm.path!r}."
+            )
         if harm.conflict is None:
             continue
         line = f" ({harm.conflict.source})" if harm.conflict.source else ""

@@ -1,4 +1,7 @@
-"""Sequence models of keras-tcn, ncps, tkan, keras-efficient-kan and mingru-keras."""
+"""Small models around the layers of packages that are a layer or two.
+
+These are keras-mdn-layer, keras-tcn, ncps, tkan, keras-efficient-kan and mingru-keras.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 from keras_efficient_kan import KANLinear
+from keras_mdn_layer import MDN
 from mingru_keras import MinGRU
 from ncps.keras import LTC, CfC
 from ncps.wirings import AutoNCP
@@ -17,6 +21,20 @@ from tests.corpus.architecture import Architecture
 
 STEPS = 6
 FEATURES = 3
+
+
+def _mixture_density_network() -> keras.Model:
+    return keras.Sequential(
+        [
+            keras.Input((1,)),
+            keras.layers.Dense(15, activation="relu"),
+            MDN(2, 3),
+        ]
+    )
+
+
+def _points() -> np.ndarray:
+    return np.random.default_rng(0).random((2, 1), dtype=np.float32)
 
 
 def _sequences() -> np.ndarray:
@@ -39,43 +57,20 @@ def _stacked_tcn() -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(2, activation="softmax")(hidden))
 
 
-def _mingru_residual() -> keras.Model:
-    inputs = keras.Input((STEPS, FEATURES))
-    hidden = keras.layers.Dense(4)(inputs)
-    for _ in range(2):
-        update = MinGRU(4)(keras.layers.LayerNormalization()(hidden))
-        hidden = keras.layers.Add()([hidden, update])
-    return keras.Model(inputs, keras.layers.Dense(1)(hidden))
-
-
 ARCHITECTURES: tuple[Architecture, ...] = (
+    Architecture("keras_mdn_layer/MDN", _mixture_density_network, _points),
     _sequential(
         "tcn/TCN",
         lambda: TCN(4, dilations=(1, 2, 4), nb_stacks=2, dropout_rate=0.1),
     ),
     Architecture("tcn/TCN-stacked", _stacked_tcn, _sequences),
-    _sequential("tcn/TCN-backwards", lambda: TCN(4, dilations=(1, 2), go_backwards=True)),
     _sequential("ncps/CfC", lambda: CfC(4, backbone_units=8, return_sequences=True)),
-    _sequential("ncps/CfC-pure", lambda: CfC(4, mode="pure", backbone_units=8)),
-    _sequential("ncps/CfC-no_gate", lambda: CfC(4, mode="no_gate", backbone_units=8)),
     _sequential("ncps/CfC-mixed_memory", lambda: CfC(4, mixed_memory=True, backbone_units=8)),
     _sequential("ncps/CfC-wired", lambda: CfC(AutoNCP(8, 2), return_sequences=True)),
-    _sequential("ncps/CfC-wired-pure", lambda: CfC(AutoNCP(8, 2), mode="pure")),
     _sequential("ncps/CfC-bidirectional", lambda: keras.layers.Bidirectional(CfC(4))),
     _sequential("ncps/LTC", lambda: LTC(4, ode_unfolds=2, return_sequences=True)),
-    _sequential("ncps/LTC-wired", lambda: LTC(AutoNCP(8, 2), ode_unfolds=2)),
     _sequential("ncps/LTC-mixed_memory", lambda: LTC(4, ode_unfolds=2, mixed_memory=True)),
     _sequential("tkan/TKAN", lambda: TKAN(4, sub_kan_configs=[None, None])),
-    _sequential(
-        "tkan/TKAN-splines",
-        lambda: TKAN(
-            4,
-            sub_kan_configs=[{"spline_order": 3, "grid_size": 4}, 1],
-            sub_kan_output_dim=2,
-            sub_kan_input_dim=2,
-            return_sequences=True,
-        ),
-    ),
     _sequential("tkan/TKAN-dense", lambda: TKAN(4, sub_kan_configs=["relu", "tanh"])),
     _sequential(
         "keras_efficient_kan/KANLinear",
@@ -84,5 +79,4 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         lambda: KANLinear(3, grid_size=3, spline_order=2, use_layernorm=False),
     ),
     _sequential("mingru_keras/MinGRU", lambda: MinGRU(4)),
-    Architecture("mingru_keras/MinGRU-residual", _mingru_residual, _sequences),
 )

@@ -1,4 +1,4 @@
-"""Classifiers and segmentation networks of medicai, for images and for volumes."""
+"""Segmentation networks of medicai, with their encoders, and of keras-unet-collection."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras_unet_collection import models as unets
 from medicai import models
 
 from tests.corpus.architecture import Architecture
@@ -15,6 +16,7 @@ from tests.corpus.architecture import Architecture
 IMAGE = (64, 64, 3)
 SMALL_IMAGE = (32, 32, 3)
 VOLUME = (32, 32, 32, 1)
+SMALL_DECODER = (16, 8, 8, 4, 4)
 
 
 def _batch(shape: Sequence[int]) -> np.ndarray:
@@ -44,10 +46,8 @@ def _densenet_encoder(shape: Sequence[int]) -> keras.Model:
     )
 
 
-def _swin_encoder(
-    shape: Sequence[int], backbone: Callable[..., keras.Model], **settings: Any
-) -> keras.Model:
-    return backbone(
+def _swin_encoder(shape: Sequence[int], **settings: Any) -> keras.Model:
+    return models.SwinBackbone(
         input_shape=tuple(shape),
         embed_dim=8,
         patch_size=2,
@@ -69,7 +69,7 @@ def _with_densenet(
 
 
 def _swin_unetr(shape: Sequence[int]) -> keras.Model:
-    encoder = _swin_encoder(shape, models.SwinBackbone, downsampling_strategy="swin_unetr_like")
+    encoder = _swin_encoder(shape, downsampling_strategy="swin_unetr_like")
     return models.SwinUNETR(encoder=encoder, num_classes=2, feature_size=8)
 
 
@@ -80,43 +80,14 @@ def _segformer(shape: Sequence[int]) -> keras.Model:
     return models.SegFormer(encoder=encoder, num_classes=2, decoder_head_embedding_dim=8)
 
 
-SMALL_DECODER = (16, 8, 8, 4, 4)
-VIT = {
-    "patch_size": 16,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 8,
-    "mlp_dim": 16,
-    "use_class_token": True,
-}
+def _unet(factory: Callable[..., keras.Model], **settings: Any) -> Architecture:
+    build = partial(factory, SMALL_IMAGE, n_labels=2, **settings)
+    return Architecture(
+        f"keras_unet_collection/{factory.__name__}", build, partial(_batch, SMALL_IMAGE)
+    )
+
 
 ARCHITECTURES: tuple[Architecture, ...] = (
-    _network(
-        "ConvNeXtBackbone-2d",
-        models.ConvNeXtBackbone,
-        IMAGE,
-        depths=[1, 1, 1, 1],
-        projection_dims=[4, 8, 8, 16],
-        drop_path_rate=0.1,
-        name="convnext",
-    ),
-    _network(
-        "ConvNeXtBackboneV2-3d",
-        models.ConvNeXtBackboneV2,
-        VOLUME,
-        depths=[1, 1, 1, 1],
-        projection_dims=[4, 8, 8, 16],
-        drop_path_rate=0.1,
-        name="convnext",
-    ),
-    _network(
-        "DenseNetBackbone-2d",
-        models.DenseNetBackbone,
-        IMAGE,
-        blocks=[1] * 4,
-        growth_rate=4,
-        name="densenet",
-    ),
     _network(
         "DenseNetBackbone-3d",
         models.DenseNetBackbone,
@@ -125,7 +96,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         growth_rate=4,
         name="densenet",
     ),
-    _network("EfficientNetB0-2d", models.EfficientNetB0, IMAGE, num_classes=3),
     _network(
         "MiTBackbone-2d",
         models.MiTBackbone,
@@ -138,36 +108,22 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         "medicai/ResNetBackbone-2d", partial(_resnet_encoder, IMAGE), partial(_batch, IMAGE)
     ),
     Architecture(
-        "medicai/ResNetBackbone-3d", partial(_resnet_encoder, VOLUME), partial(_batch, VOLUME)
-    ),
-    Architecture(
         "medicai/SwinBackbone-3d",
-        partial(_swin_encoder, VOLUME, models.SwinBackbone),
+        partial(_swin_encoder, VOLUME),
         partial(_batch, VOLUME),
     ),
-    Architecture(
-        "medicai/SwinBackboneV2-2d",
-        partial(_swin_encoder, SMALL_IMAGE, models.SwinBackboneV2),
-        partial(_batch, SMALL_IMAGE),
-    ),
-    Architecture(
-        "medicai/SwinBackboneV2-3d",
-        partial(_swin_encoder, VOLUME, models.SwinBackboneV2),
-        partial(_batch, VOLUME),
-    ),
-    _network("ViTBackbone-2d", models.ViTBackbone, IMAGE, **VIT),
-    _network("ViTBackbone-3d", models.ViTBackbone, VOLUME, **VIT),
-    _network("SEResNet18-2d", models.SEResNet18, IMAGE, num_classes=3),
-    _network("Xception-2d", models.Xception, IMAGE, num_classes=3),
     _with_densenet(models.DeepLabV3Plus, IMAGE, decoder_channels=8, projection_filters=4),
     _with_densenet(models.UNet, IMAGE, decoder_filters=SMALL_DECODER),
     _with_densenet(
         models.UNet, VOLUME, decoder_filters=SMALL_DECODER, decoder_block_type="transpose"
     ),
     _with_densenet(models.UNetPlusPlus, VOLUME, decoder_filters=SMALL_DECODER),
-    _with_densenet(models.UPerNet, IMAGE, decoder_filters=8),
     _with_densenet(models.UPerNet, VOLUME, decoder_filters=8),
     Architecture("medicai/SwinUNETR-3d", partial(_swin_unetr, VOLUME), partial(_batch, VOLUME)),
     Architecture("medicai/SegFormer-2d", partial(_segformer, IMAGE), partial(_batch, IMAGE)),
-    Architecture("medicai/SegFormer-3d", partial(_segformer, VOLUME), partial(_batch, VOLUME)),
+    _unet(unets.unet_2d, filter_num=[4, 8, 8], batch_norm=True, pool="max", unpool=False),
+    _unet(unets.vnet_2d, filter_num=[4, 8, 8], batch_norm=True, pool=False, unpool=False),
+    _unet(unets.r2_unet_2d, filter_num=[4, 8, 8], batch_norm=True, pool="ave"),
+    _unet(unets.att_unet_2d, filter_num=[4, 8, 8], attention="add", unpool="bilinear"),
+    _unet(unets.unet_3plus_2d, filter_num_down=[4, 8, 8], deep_supervision=True),
 )
