@@ -170,3 +170,36 @@ def test_a_layer_that_ran_in_float32_for_the_look_has_no_note():
     keras.config.set_dtype_policy("mixed_float16")
     report = audit_layer_dtypes(lambda: model_of(Clashes()), verbose=0)
     assert [one.code for one in report.findings if one.code == "AMP203"] == []
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_a_half_sigmoid_that_is_a_gate_is_no_head(policy):
+    # What other weights make reaches the output past the sigmoid, and so do gradients.
+    class Gated(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.value = keras.layers.Dense(4), keras.layers.Dense(4)
+
+        def build(self, shape):
+            self.gate.build(shape)
+            self.value.build(shape)
+
+        def call(self, x):
+            return x + keras.ops.sigmoid(self.gate(x)) * self.value(x)
+
+    keras.config.set_dtype_policy(policy)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), Gated()])
+    assert not [
+        one for one in audit_layer_dtypes(model, verbose=0).findings if one.code == "AMP202"
+    ]
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_a_half_sigmoid_that_inputs_are_multiplied_with_is_a_head(policy):
+    keras.config.set_dtype_policy(policy)
+    mask, x = keras.Input((1,)), keras.Input((4,))
+    probabilities = keras.layers.Dense(1, activation="sigmoid", name="head")(x)
+    model = keras.Model([mask, x], keras.layers.Multiply()([mask, probabilities]))
+    assert [
+        one.path for one in audit_layer_dtypes(model, verbose=0).findings if one.code == "AMP202"
+    ] == ["head"]
