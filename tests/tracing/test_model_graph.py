@@ -561,3 +561,15 @@ def test_an_error_of_the_user_comes_out_as_it_is() -> None:
 
     with pytest.raises(ZeroDivisionError, match="mine"):
         look(Subclassed(Fails()), X)
+
+
+def test_a_graph_model_of_two_inputs_takes_them_as_a_list():
+    first, second = keras.Input((3,), dtype="int32"), keras.Input((3,))
+    x = keras.layers.Concatenate()(
+        [keras.layers.Embedding(5, 2)(first), keras.layers.Reshape((3, 1))(second)]
+    )
+    model = keras.Model([first, second], keras.layers.Dense(1)(x))
+    batch = [np.zeros((2, 3), "int32"), np.zeros((2, 3), "float32")]
+    (trace,) = trace_modes(model, inputs=batch, modes=(False,))
+    assert not trace.is_eager
+    assert list(trace.input_shapes.values()) == [(None, 3), (None, 3)]

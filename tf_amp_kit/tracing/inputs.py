@@ -26,6 +26,8 @@ _WAYS: Final = (
     "Pass `inputs=` with a batch of data, `tf.TensorSpec`s, a `tf.data.Dataset` or a shape; for "
     "a `call` with several arguments, a dictionary of these by name."
 )
+# `*args` and `**kwargs`, which graph models of Keras have as well.
+_OPEN_KINDS: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _CONTEXT_ARGUMENTS: Final = ("self", "training", "mask")
 
 
@@ -161,7 +163,11 @@ def _known_specs(model: Any, inputs: Any) -> CallSpecs:
 def _as_arguments(model: Any, specs: Any) -> CallSpecs:
     """Spreads inputs over the arguments of a `call` that takes several."""
     parameters = inspect.signature(model.call).parameters
-    named = [name for name in parameters if name not in _CONTEXT_ARGUMENTS]
+    named = [
+        name
+        for name, one in parameters.items()
+        if name not in _CONTEXT_ARGUMENTS and one.kind not in _OPEN_KINDS
+    ]
     required = [name for name in named if parameters[name].default is inspect.Parameter.empty]
     is_by_name = isinstance(specs, dict) and set(required) <= set(specs) <= set(named)
     if is_by_name and len(specs) > 1:
