@@ -573,3 +573,14 @@ def test_a_graph_model_of_two_inputs_takes_them_as_a_list():
     (trace,) = trace_modes(model, inputs=batch, modes=(False,))
     assert not trace.is_eager
     assert list(trace.input_shapes.values()) == [(None, 3), (None, 3)]
+
+
+def test_a_graph_model_of_listed_inputs_takes_them_by_name():
+    ids, mask = keras.Input((3,), dtype="int32", name="ids"), keras.Input((3, 1), name="a_mask")
+    x = keras.layers.Multiply()([keras.layers.Embedding(5, 2)(ids), mask])
+    model = keras.Model([ids, mask], keras.layers.Dense(1)(x))
+    batch = {"ids": np.zeros((2, 3), "int32"), "a_mask": np.zeros((2, 3, 1), "float32")}
+    (trace,) = trace_modes(model, inputs=batch, modes=(False,))
+    assert not trace.is_eager
+    with pytest.raises(InputsError, match="do not fit"):
+        trace_modes(model, inputs={"ids": batch["ids"], "other": batch["a_mask"]})

@@ -189,12 +189,15 @@ def _check_call(model: Any, specs: CallSpecs) -> None:
 
 def _check_fit(model: Any, specs: Any) -> None:
     structure = _keras.inputs_structure(model)
-    given = tf.nest.flatten(specs)
-    wanted = tf.nest.flatten(tf.nest.map_structure(input_specs, structure))
-    # Keras takes a dictionary for named inputs, and lists and tuples for each other.
-    is_keyed = isinstance(specs, dict) and not isinstance(structure, dict)
+    symbolic = tf.nest.flatten(structure)
+    names = [tensor.name for tensor in symbolic]
+    # Keras takes a dictionary by the names of inputs, and lists and tuples for each other.
+    is_by_name = isinstance(specs, dict) and not isinstance(structure, dict)
+    is_known = not is_by_name or set(names) <= set(specs)
+    given = [specs[name] for name in names] if is_by_name and is_known else tf.nest.flatten(specs)
+    wanted = [input_specs(tensor) for tensor in symbolic]
     fits = (
-        not is_keyed
+        is_known
         and len(given) == len(wanted)
         and all(a.shape.is_compatible_with(b.shape) for a, b in zip(given, wanted, strict=True))
     )
