@@ -119,7 +119,7 @@ class EagerRun:
             raise
         finally:
             self._open.pop()
-        tensors = [value for value in tf.nest.flatten(outputs) if tf.is_tensor(value)]
+        tensors = [value for value in tf.nest.flatten(outputs) if isinstance(value, tf.Tensor)]
         one.outputs = tuple(value.dtype.name for value in tensors if value.dtype.is_floating)
         one.widened = any(
             self._makers.get(id(value)) == {id(one)}
@@ -183,6 +183,6 @@ def run_eagerly(model: keras.Model, batch: Any, *, training: bool) -> EagerRun:
         except Exception as error:
             run.error = f"{type(error).__name__}: {error}"
             return run
-    floats = [value for value in tf.nest.flatten(outputs) if tf.is_tensor(value)]
+    floats = [value for value in tf.nest.flatten(outputs) if isinstance(value, tf.Tensor)]
     run.outputs = tuple(value.dtype.name for value in floats if value.dtype.is_floating)
     return run

@@ -93,23 +93,11 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         ),
     ),
     _summary(
-        "SetTransformer",
-        SETS,
-        lambda: networks.SetTransformer(
-            summary_dim=4, embed_dims=(8, 8), num_heads=(2, 2), num_seeds=2, num_inducing_points=3
-        ),
-    ),
-    _summary(
         "FusionTransformer",
         SETS,
         lambda: networks.FusionTransformer(
             summary_dim=4, embed_dims=(8, 8), num_heads=(2, 2), template_dim=8
         ),
-    ),
-    _summary(
-        "TimeSeriesNetwork",
-        (8, 3),
-        lambda: networks.TimeSeriesNetwork(summary_dim=4, filters=8, recurrent_dim=8, skip_steps=2),
     ),
     _summary(
         "ConvolutionalNetwork",
@@ -118,7 +106,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
             summary_dim=4, widths=(8, 8), blocks_per_stage=1, pool_head="attention"
         ),
     ),
-    _summary("MLP", (5,), lambda: networks.MLP((8, 8), norm="rms")),
     Architecture(
         "bayesflow/UViT",
         lambda: TimeConditioned(
@@ -138,10 +125,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         "CouplingFlow",
         lambda: networks.CouplingFlow(depth=2, subnet_kwargs=SUBNET),
         DensityEstimator,
-    ),
-    _inference(
-        "CouplingFlow-inverse",
-        lambda: networks.CouplingFlow(depth=2, permutation="orthogonal", subnet_kwargs=SUBNET),
     ),
     _inference(
         "FlowMatching-density",

@@ -10,15 +10,12 @@ import keras
 import kimm
 import kyolo
 import numpy as np
-from cstmodels import CST15, SetConv2D, SmartReshape2D
+from cstmodels import CST15
 from keras import applications
 
 # The classes that take depths and widths are not part of kimm's public names.
 from kimm._src.models.convmixer import ConvMixer
-from kimm._src.models.convnext import ConvNeXt
 from kimm._src.models.inception_next import InceptionNeXt
-from kimm._src.models.regnet import RegNet
-from kimm._src.models.repvgg import RepVGG
 from kimm._src.models.vision_transformer import VisionTransformer
 
 from tests.corpus.architecture import Architecture
@@ -29,11 +26,6 @@ _SET_SIZE = 2
 _SET_IMAGE_SIZE = 32
 _NUM_CLASSES = 4
 _STAGES = {"depths": [1, 1, 1, 1], "hidden_channels": [16, 16, 32, 32]}
-_REPARAMETERIZABLE = {
-    "num_blocks": [1, 1, 1, 1],
-    "num_channels": [16, 16, 16, 16],
-    "stem_channels": 16,
-}
 
 
 def _images(size: int) -> np.ndarray:
@@ -43,16 +35,6 @@ def _images(size: int) -> np.ndarray:
 def _image_sets() -> np.ndarray:
     shape = (2, _SET_SIZE, _SET_IMAGE_SIZE, _SET_IMAGE_SIZE, 3)
     return np.random.default_rng(0).random(shape, dtype=np.float32)
-
-
-def _small_set_classifier() -> keras.Model:
-    inputs = keras.Input((None, _SET_IMAGE_SIZE, _SET_IMAGE_SIZE, 3))
-    hidden, set_size = SmartReshape2D()(inputs)
-    hidden = SetConv2D(4, 3, activation="relu")(hidden, set_size=set_size)
-    hidden = keras.layers.MaxPooling2D(4)(hidden)
-    hidden = SetConv2D(8, 3, activation="gelu", mhsa_dropout=0.1)(hidden, set_size=set_size)
-    hidden = keras.layers.GlobalAveragePooling2D()(hidden)
-    return keras.Model(inputs, keras.layers.Dense(3, activation="softmax")(hidden))
 
 
 def _classifier(
@@ -82,7 +64,6 @@ def _detector(name: str, factory: Callable[..., keras.Model], **settings: Any) -
 
 ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("cstmodels/CST15", lambda: CST15(pretrained=False), _image_sets),
-    Architecture("cstmodels/SetConv2D", _small_set_classifier, _image_sets),
     # 71 and 75 pixels are the least that Xception and the Inceptions accept; the others take 32.
     _application(applications.ConvNeXtTiny),
     _application(applications.DenseNet121),
@@ -99,12 +80,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _application(applications.VGG16),
     _application(applications.Xception, 71),
     _kimm(ConvMixer, depth=2, hidden_channels=16, patch_size=4, kernel_size=3),
-    _kimm(ConvNeXt, **_STAGES),
     _kimm(InceptionNeXt, **_STAGES),
-    _kimm(kimm.models.LCNet035),
     _kimm(kimm.models.MobileViTXXS, 64),
-    _kimm(RegNet, w0=8, wa=8.0, wm=2.0, group_size=8, depth=4, se_ratio=0.25, dropout_rate=0.1),
-    _kimm(RepVGG, **_REPARAMETERIZABLE),
     _kimm(
         VisionTransformer,
         patch_size=8,
@@ -113,8 +90,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         num_heads=2,
         pos_dropout_rate=0.1,
     ),
-    _detector("yolov5n", kyolo.yolov5n),
     _detector("yolov9t", kyolo.yolov9t, deploy=False),
-    _detector("yolov10n", kyolo.yolov10n, deploy=False),
     _detector("yolo12n", kyolo.yolo12n),
 )

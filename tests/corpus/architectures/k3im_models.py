@@ -8,22 +8,15 @@ from typing import Any
 
 import keras
 import numpy as np
-from k3im.cait import CaiTModel
 from k3im.cait_1d import CAiT_1DModel
 from k3im.cct import CCT
 from k3im.cct_3d import CCT3DModel
-from k3im.convmixer import ConvMixer
-from k3im.cross_vit import CrossViT
-from k3im.deepvit import DeepViT
 from k3im.eanet import EANet
 from k3im.fnet import FNetModel
 from k3im.focalnet import FocalNetModel
-from k3im.gmlp import gMLPModel
-from k3im.mlp_mixer import MlpMixer
 from k3im.simple_vit import SimpleViT
 from k3im.simple_vit_with_fft import SimpleViTFFT
 from k3im.swint import SwinTModel
-from k3im.token_learner import ViTokenLearner
 from k3im.video_mixer import VideoMixerModel
 from k3im.vit import ViT
 from k3im.vit_1d import ViT1DModel
@@ -92,32 +85,7 @@ _SERIES_MODELS = (
 )
 
 _IMAGE_MODELS = (
-    _architecture(CaiTModel, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER, cls_depth=1),
     _architecture(CCT, _IMAGE, input_shape=_IMAGE, **_COMPACT),
-    _architecture(ConvMixer, _IMAGE, image_size=32, filters=8, depth=2, num_classes=4),
-    _architecture(
-        CrossViT,
-        _IMAGE,
-        image_size=32,
-        num_classes=4,
-        sm_dim=8,
-        lg_dim=16,
-        channels=3,
-        sm_patch_size=8,
-        sm_enc_heads=2,
-        sm_enc_mlp_dim=16,
-        sm_enc_dim_head=8,
-        lg_patch_size=16,
-        lg_enc_depth=1,
-        lg_enc_heads=2,
-        lg_enc_mlp_dim=32,
-        lg_enc_dim_head=8,
-        cross_attn_depth=1,
-        cross_attn_heads=2,
-        cross_attn_dim_head=8,
-        depth=1,
-    ),
-    _architecture(DeepViT, _IMAGE, image_size=32, patch_size=8, **_TRANSFORMER, dropout=0.1),
     _architecture(
         EANet,
         _IMAGE,
@@ -156,28 +124,6 @@ _IMAGE_MODELS = (
         normalize_modulator=True,
         use_postln_in_modulation=True,
     ),
-    _architecture(
-        gMLPModel,
-        _IMAGE,
-        image_size=32,
-        patch_size=8,
-        embedding_dim=16,
-        num_blocks=2,
-        dropout_rate=0.1,
-        num_classes=4,
-        positional_encoding=True,
-    ),
-    _architecture(
-        MlpMixer,
-        _IMAGE,
-        num_classes=4,
-        img_size=32,
-        patch_size=8,
-        num_blocks=2,
-        embed_dim=16,
-        drop_rate=0.1,
-        drop_path_rate=0.1,
-    ),
     _architecture(SimpleViT, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER),
     _architecture(SimpleViTFFT, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER, freq_patch_size=(8, 8)),
     _architecture(
@@ -194,7 +140,6 @@ _IMAGE_MODELS = (
         shift_size=1,
         num_classes=4,
     ),
-    _architecture(ViTokenLearner, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER, token_learner_units=4),
     _architecture(ViT, _IMAGE, **_IMAGE_PATCHES, **_TRANSFORMER),
 )
 

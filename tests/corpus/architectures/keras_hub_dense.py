@@ -12,14 +12,7 @@ from keras_hub.src.models.vae.vae_backbone import VAEBackbone
 
 from tests.corpus.architecture import Architecture
 from tests.corpus.architectures.keras_hub_text import tokens
-from tests.corpus.architectures.keras_hub_vision import (
-    dinov2,
-    hgnetv2,
-    images,
-    mit,
-    resnet,
-    vit,
-)
+from tests.corpus.architectures.keras_hub_vision import dinov2, hgnetv2, images, resnet, vit
 
 __all__ = ["ARCHITECTURES", "sam_prompts"]
 
@@ -158,10 +151,6 @@ def _retinanet() -> keras.Model:
     )
 
 
-def _segformer() -> keras.Model:
-    return models.SegFormerBackbone(image_encoder=mit(), projection_filters=8)
-
-
 def _video_prism() -> keras.Model:
     return models.VideoPrismBackbone(
         num_frames=2,
@@ -188,8 +177,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     _dense("PARSeqBackbone", _parseq, lambda: {"images": images(), **tokens()}),
     _dense("RetinaNetBackbone", _retinanet, partial(images, 64)),
     _dense("SAMBackbone", _sam, sam_prompts),
-    _dense("SegFormerBackbone", _segformer),
     _dense("VAEBackbone", _vae),
     _dense("VideoPrismBackbone", _video_prism, partial(images, 16, 2)),
-    _dense("ViTDetBackbone", _vit_det),
 )

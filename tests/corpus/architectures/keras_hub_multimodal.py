@@ -45,13 +45,6 @@ def _clip() -> keras.Model:
     )
 
 
-def _siglip() -> keras.Model:
-    return models.SigLIPBackbone(
-        _vision_encoder(models.SigLIPVisionEncoder),
-        _text_encoder(models.SigLIPTextEncoder),
-    )
-
-
 def _blip2() -> keras.Model:
     queries = {"num_query_tokens": 2}
     return models.BLIP2Backbone(
@@ -224,7 +217,6 @@ def _joint(name: str, build: Any, batch: Any = _captions_without_mask) -> Archit
 
 ARCHITECTURES: tuple[Architecture, ...] = (
     _joint("CLIPBackbone", _clip),
-    _joint("SigLIPBackbone", _siglip),
     _joint("BLIP2Backbone[opt]", _blip2, _captions),
     _joint("PaliGemmaBackbone", _pali_gemma, _pali_gemma_batch),
     _joint("FluxBackbone", _flux, _flux_batch),

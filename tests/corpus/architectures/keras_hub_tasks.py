@@ -11,12 +11,7 @@ import keras_hub
 import numpy as np
 
 from tests.corpus.architecture import Architecture
-from tests.corpus.architectures import (
-    keras_hub_dense,
-    keras_hub_sound,
-    keras_hub_text,
-    keras_hub_vision,
-)
+from tests.corpus.architectures import keras_hub_dense, keras_hub_sound, keras_hub_text
 from tests.corpus.architectures.keras_hub_dense import sam_prompts
 from tests.corpus.architectures.keras_hub_sound import waves
 from tests.corpus.architectures.keras_hub_text import (
@@ -34,7 +29,7 @@ models = keras_hub.models
 
 _BACKBONES: dict[str, Callable[[], keras.Model]] = {
     entry.name.split("/")[1]: entry.build
-    for module in (keras_hub_text, keras_hub_vision, keras_hub_dense, keras_hub_sound)
+    for module in (keras_hub_text, keras_hub_dense, keras_hub_sound)
     for entry in module.ARCHITECTURES
 } | {"GemmaBackbone[v2]": gemma2}
 
@@ -55,20 +50,17 @@ def _entry(task: str, backbone: str, batch: Any, **kwargs: Any) -> Architecture:
 ARCHITECTURES: tuple[Architecture, ...] = (
     _entry("BertTextClassifier", "BertBackbone", segmented, num_classes=3),
     _entry("BertMaskedLM", "BertBackbone", partial(_masked, segmented)),
-    _entry("BertTextEmbedder", "BertBackbone", segmented),
     _entry("DebertaV3TextClassifier", "DebertaV3Backbone", tokens, num_classes=3),
     _entry("ESMMaskedPLM", "ESMBackbone", partial(_masked, without_mask)),
     _entry(
         "FNetTextClassifier", "FNetBackbone", partial(without_mask, "segment_ids"), num_classes=3
     ),
     _entry("RoformerV2TextClassifier", "RoformerV2Backbone", segmented, num_classes=3),
-    _entry("GPT2CausalLM", "GPT2Backbone", tokens),
     _entry("GemmaCausalLM", "GemmaBackbone[v2]", tokens),
     _entry("MixtralCausalLM", "MixtralBackbone", tokens),
     _entry("BartSeq2SeqLM", "BartBackbone", two_sided_tokens),
     _entry("T5GemmaSeq2SeqLM", "T5GemmaBackbone", two_sided_tokens),
     _entry("MoonshineAudioToText", "MoonshineBackbone", waves),
-    _entry("ResNetImageClassifier", "ResNetBackbone", images, num_classes=3),
     _entry("DeepLabV3ImageSegmenter", "DeepLabV3Backbone", partial(images, 64), num_classes=3),
     _entry("SAMImageSegmenter", "SAMBackbone", sam_prompts),
     _entry("RetinaNetObjectDetector", "RetinaNetBackbone", partial(images, 64), num_classes=3),
@@ -77,11 +69,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         "DFineBackbone",
         partial(images, 64),
         num_classes=4,
-    ),
-    _entry(
-        "DepthAnythingDepthEstimator",
-        "DepthAnythingBackbone",
-        images,
-        depth_estimation_type="relative",
     ),
 )

@@ -112,10 +112,8 @@ def _text(name: str, build: Any, batch: Any = tokens) -> Architecture:
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (
-    _text("AlbertBackbone", _plain(models.AlbertBackbone, embedding_dim=4), segmented),
     _text("BertBackbone", _plain(models.BertBackbone), segmented),
     _text("DebertaV3Backbone", _plain(models.DebertaV3Backbone, bucket_size=4)),
-    _text("DistilBertBackbone", _plain(models.DistilBertBackbone)),
     _text("ESMBackbone", _plain(models.ESMBackbone), without_mask),
     _text(
         "FNetBackbone",
@@ -128,25 +126,10 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         ),
         partial(without_mask, "segment_ids"),
     ),
-    _text("RobertaBackbone", _plain(models.RobertaBackbone)),
     _text("RoformerV2Backbone", _plain(models.RoformerV2Backbone, head_size=4), segmented),
     _text("XLNetBackbone", _plain(models.XLNetBackbone), segmented),
     _text("BartBackbone", _plain(models.BartBackbone), two_sided_tokens),
     _text("T5Backbone", _plain(models.T5Backbone), two_sided_tokens),
-    _text(
-        "EdRecBackbone",
-        partial(
-            models.EdRecBackbone,
-            vocab_size=VOCABULARY_SIZE,
-            num_layers_enc=2,
-            num_layers_dec=2,
-            hidden_dim=8,
-            intermediate_dim=16,
-            num_heads=2,
-            dropout=0.1,
-        ),
-        two_sided_tokens,
-    ),
     _text(
         "T5GemmaBackbone",
         partial(
@@ -160,20 +143,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         two_sided_tokens,
     ),
     _text("BloomBackbone", _plain(models.BloomBackbone)),
-    _text(
-        "FalconBackbone",
-        partial(
-            models.FalconBackbone,
-            vocabulary_size=VOCABULARY_SIZE,
-            num_layers=2,
-            num_attention_heads=2,
-            hidden_dim=8,
-            intermediate_dim=16,
-        ),
-    ),
     _text("GPT2Backbone", _plain(models.GPT2Backbone)),
     _text("GPTNeoXBackbone", _plain(models.GPTNeoXBackbone, rotary_percentage=0.5)),
-    _text("OPTBackbone", _plain(models.OPTBackbone)),
     _text(
         "GemmaBackbone",
         _decoder(models.GemmaBackbone, head_dim=4, attention_logit_soft_cap=50.0),
@@ -195,7 +166,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         _decoder(models.GptOssBackbone, **_EXPERTS, head_dim=4, sliding_window=4),
     ),
     _text("LlamaBackbone", _decoder(models.LlamaBackbone)),
-    _text("MistralBackbone", _decoder(models.MistralBackbone, sliding_window=4)),
     _text("MixtralBackbone", _decoder(models.MixtralBackbone, **_EXPERTS, sliding_window=4)),
     _text("Phi3Backbone", _decoder(models.Phi3Backbone)),
     _text("Qwen3Backbone", _decoder(models.Qwen3Backbone, head_dim=4, sliding_window_size=None)),
@@ -237,26 +207,5 @@ ARCHITECTURES: tuple[Architecture, ...] = (
             decay_lora=4,
         ),
         partial(tokens, length=16),
-    ),
-    _text(
-        "SmolLM3Backbone",
-        partial(
-            models.SmolLM3Backbone,
-            vocabulary_size=VOCABULARY_SIZE,
-            hidden_dim=16,
-            intermediate_dim=32,
-            num_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            attention_bias=False,
-            attention_dropout=0.1,
-            rope_layer_enabled_list=[True, False],
-            layer_types=["full_attention", "full_attention"],
-            mlp_bias=False,
-            layer_norm_epsilon=1e-6,
-            max_position_embeddings=16,
-            rope_theta=10000.0,
-            partial_rotary_factor=1.0,
-        ),
     ),
 )

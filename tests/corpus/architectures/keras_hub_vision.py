@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.corpus.architecture import Architecture
 
-__all__ = ["ARCHITECTURES", "dinov2", "hgnetv2", "images", "mit", "resnet", "vit"]
+__all__ = ["ARCHITECTURES", "dinov2", "hgnetv2", "images", "resnet", "vit"]
 
 models = keras_hub.models
 
@@ -57,25 +57,6 @@ def _cspnet() -> keras.Model:
         block_type="dark_block",
         stage_type="dark",
         image_shape=(32, 32, 3),
-    )
-
-
-def _efficientnet() -> keras.Model:
-    return models.EfficientNetBackbone(
-        stackwise_kernel_sizes=[3, 3, 5],
-        stackwise_num_repeats=[1, 1, 2],
-        stackwise_input_filters=[8, 8, 8],
-        stackwise_output_filters=[8, 8, 16],
-        stackwise_expansion_ratios=[1, 2, 2],
-        stackwise_squeeze_and_excite_ratios=[0.0, 0.25, 0.25],
-        stackwise_strides=[1, 2, 2],
-        stackwise_block_types=["fused", "v1", "unfused"],
-        stackwise_width_coefficients=[1.0] * 3,
-        stackwise_depth_coefficients=[1.0] * 3,
-        stackwise_force_input_filters=[0] * 3,
-        stackwise_nores_option=[False] * 3,
-        num_features=16,
-        input_shape=(32, 32, 3),
     )
 
 
@@ -128,8 +109,7 @@ def _mobilenet_v5() -> keras.Model:
     )
 
 
-def mit() -> keras.Model:
-    """Make the transformer on which SegFormer stands."""
+def _mit() -> keras.Model:
     return models.MiTBackbone(
         layerwise_depths=[1, 1],
         num_layers=2,
@@ -185,14 +165,11 @@ def _vision(name: str, build: Any, batch: Any = images) -> Architecture:
 ARCHITECTURES: tuple[Architecture, ...] = (
     _vision("ResNetBackbone", resnet),
     _vision("CSPNetBackbone[dark]", _cspnet),
-    _vision("EfficientNetBackbone", _efficientnet),
-    _vision("HGNetV2Backbone", hgnetv2, partial(images, 64)),
     _vision("MobileNetBackbone", _mobilenet, partial(images, 64)),
     _vision("MobileNetV5Backbone", _mobilenet_v5),
-    _vision("MiTBackbone", mit),
+    _vision("MiTBackbone", _mit),
     _vision("SwinTransformerBackbone", _swin),
     _vision("ViTBackbone", partial(vit, models.ViTBackbone, mlp_dim=16, dropout_rate=0.1)),
-    _vision("DeiTBackbone", partial(vit, models.DeiTBackbone, intermediate_dim=16)),
     _vision("DINOV2Backbone", dinov2, lambda: {"images": images()}),
     _vision("DINOV3Backbone", _dinov3, lambda: {"pixel_values": images()}),
 )

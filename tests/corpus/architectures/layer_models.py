@@ -50,20 +50,12 @@ def _sequential(name: str, *make_layers: Callable[[], keras.layers.Layer]) -> Ar
     return Architecture(name, lambda: _regressor(*make_layers), _sequences)
 
 
-def _stacked_tcn() -> keras.Model:
-    inputs = keras.Input((STEPS, FEATURES))
-    hidden = TCN(4, dilations=(1, 2), return_sequences=True, use_batch_norm=True)(inputs)
-    hidden = TCN(4, kernel_size=2, dilations=(1, 2), padding="same", use_layer_norm=True)(hidden)
-    return keras.Model(inputs, keras.layers.Dense(2, activation="softmax")(hidden))
-
-
 ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("keras_mdn_layer/MDN", _mixture_density_network, _points),
     _sequential(
         "tcn/TCN",
         lambda: TCN(4, dilations=(1, 2, 4), nb_stacks=2, dropout_rate=0.1),
     ),
-    Architecture("tcn/TCN-stacked", _stacked_tcn, _sequences),
     _sequential("ncps/CfC", lambda: CfC(4, backbone_units=8, return_sequences=True)),
     _sequential("ncps/CfC-mixed_memory", lambda: CfC(4, mixed_memory=True, backbone_units=8)),
     _sequential("ncps/CfC-wired", lambda: CfC(AutoNCP(8, 2), return_sequences=True)),

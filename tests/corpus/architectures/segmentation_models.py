@@ -96,14 +96,6 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         growth_rate=4,
         name="densenet",
     ),
-    _network(
-        "MiTBackbone-2d",
-        models.MiTBackbone,
-        IMAGE,
-        project_dim=[8, 8, 16, 16],
-        num_heads=[1, 2, 2, 4],
-        depths=[1] * 4,
-    ),
     Architecture(
         "medicai/ResNetBackbone-2d", partial(_resnet_encoder, IMAGE), partial(_batch, IMAGE)
     ),
@@ -112,18 +104,14 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         partial(_swin_encoder, VOLUME),
         partial(_batch, VOLUME),
     ),
-    _with_densenet(models.DeepLabV3Plus, IMAGE, decoder_channels=8, projection_filters=4),
     _with_densenet(models.UNet, IMAGE, decoder_filters=SMALL_DECODER),
     _with_densenet(
         models.UNet, VOLUME, decoder_filters=SMALL_DECODER, decoder_block_type="transpose"
     ),
-    _with_densenet(models.UNetPlusPlus, VOLUME, decoder_filters=SMALL_DECODER),
-    _with_densenet(models.UPerNet, VOLUME, decoder_filters=8),
     Architecture("medicai/SwinUNETR-3d", partial(_swin_unetr, VOLUME), partial(_batch, VOLUME)),
     Architecture("medicai/SegFormer-2d", partial(_segformer, IMAGE), partial(_batch, IMAGE)),
     _unet(unets.unet_2d, filter_num=[4, 8, 8], batch_norm=True, pool="max", unpool=False),
     _unet(unets.vnet_2d, filter_num=[4, 8, 8], batch_norm=True, pool=False, unpool=False),
-    _unet(unets.r2_unet_2d, filter_num=[4, 8, 8], batch_norm=True, pool="ave"),
     _unet(unets.att_unet_2d, filter_num=[4, 8, 8], attention="add", unpool="bilinear"),
     _unet(unets.unet_3plus_2d, filter_num_down=[4, 8, 8], deep_supervision=True),
 )

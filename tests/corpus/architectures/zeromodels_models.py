@@ -1,4 +1,4 @@
-"""Image models of zeromodels: classifiers, detectors and segmenters in their smallest sizes."""
+"""Image models of zeromodels: transformers, a depth estimator and a detector, in small sizes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ import keras
 import numpy as np
 from zeromodels.models import (
     cait,
-    convnextv2,
     depth_anything_v1,
     dino_v3,
     levit,
     maxvit,
     mobilevit,
-    poolformer,
     pvt_v2,
     rf_detr,
-    sam,
     swin,
 )
 
@@ -90,22 +87,7 @@ _TRANSFORMERS = (
     ),
 )
 
-_CONVOLUTIONS = (
-    _architecture(
-        convnextv2.ConvNeXtV2Model,
-        depths=(1, 1, 1, 1),
-        projection_dim=(8, 8, 16, 16),
-        drop_path_rate=0.1,
-    ),
-    _architecture(
-        poolformer.PoolFormerModel,
-        embed_dim=(8, 8, 16, 16),
-        depths=(1, 1, 1, 1),
-        drop_path_rate=0.1,
-    ),
-)
-
-_DETECTORS_AND_SEGMENTERS = (
+_DEPTH_AND_DETECTION = (
     _architecture(
         depth_anything_v1.DepthAnythingV1Model,
         28,
@@ -136,19 +118,9 @@ _DETECTORS_AND_SEGMENTERS = (
         dim_feedforward=32,
         group_detr=1,
     ),
-    _architecture(
-        sam.SAMModel,
-        64,
-        vision_hidden_size=16,
-        vision_num_hidden_layers=2,
-        vision_num_attention_heads=2,
-        vision_mlp_dim=32,
-        vision_global_attn_indexes=(1,),
-    ),
 )
 
 ARCHITECTURES: tuple[Architecture, ...] = (
     *_TRANSFORMERS,
-    *_CONVOLUTIONS,
-    *_DETECTORS_AND_SEGMENTERS,
+    *_DEPTH_AND_DETECTION,
 )

@@ -11,11 +11,8 @@ import numpy as np
 from zeromodels.models import (
     bart,
     bert,
-    clip,
     deberta,
     deepseek_v3,
-    gemma3,
-    gpt_oss,
     llama4,
     minimax,
     mixtral,
@@ -85,14 +82,6 @@ def _waveform_to_text() -> dict[str, np.ndarray]:
     return {"input_values": _uniform(2000), "decoder_input_ids": _tokens()}
 
 
-def _image_and_text() -> dict[str, np.ndarray]:
-    return {
-        "images": _uniform(32, 32, 3),
-        "token_ids": _tokens(),
-        "padding_mask": _padding_mask(),
-    }
-
-
 def _image_and_queries() -> dict[str, np.ndarray]:
     return {"pixel_values": _uniform(32, 32, 3), "input_ids": _tokens()}
 
@@ -126,15 +115,6 @@ _DECODERS = (
         qk_rope_head_dim=4,
         v_head_dim=8,
     ),
-    _architecture(
-        gemma3.Gemma3Model,
-        _text,
-        **_DECODER,
-        sliding_window=4,
-        sliding_window_pattern=2,
-        image_token_id=_VOCABULARY - 1,
-    ),
-    _architecture(gpt_oss.GptOssModel, _text, **_DECODER, **_EXPERTS, sliding_window=4),
     _architecture(
         llama4.Llama4Model,
         _text,
@@ -176,20 +156,6 @@ _ENCODER_DECODERS = (
 )
 
 _IMAGE_AND_TEXT = (
-    _architecture(
-        clip.CLIPModel,
-        _image_and_text,
-        image_size=32,
-        vision_num_layers=1,
-        max_seq_len=_LENGTH,
-        vocab_size=_VOCABULARY,
-        embed_dim=16,
-        text_hidden_dim=16,
-        text_num_heads=2,
-        text_num_layers=1,
-        vision_hidden_dim=64,
-        vision_patch_size=16,
-    ),
     _architecture(
         owlvit.OwlViTModel,
         _image_and_queries,
