@@ -1,0 +1,77 @@
+"""Whatever a small model is made of, the package sees it as an eager run does.
+
+`TF_AMP_KIT_FUZZ=1000 pytest tests/fuzz` draws that many models per property, other
+ones each time.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from . import checks
+from .graphs import HALF_POLICIES, Graph, graphs
+
+# Keras warns of models that it cannot build by itself, and of lost masks.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+_NUM_DRAWN = int(os.environ.get("TF_AMP_KIT_FUZZ", "0"))
+
+fuzzed = settings(
+    max_examples=_NUM_DRAWN or 8,
+    derandomize=not _NUM_DRAWN,
+    deadline=None,
+    database=None,
+    print_blob=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+half_graphs = graphs(HALF_POLICIES)
+targets = st.lists(st.integers(0, 11), max_size=3).map(tuple)
+
+
+@fuzzed
+@given(graphs())
+def test_traced_calls_return_what_eager_calls_do(graph: Graph) -> None:
+    checks.check_traced_dtypes(graph)
+
+
+@fuzzed
+@given(graphs())
+def test_the_rows_of_an_audit_have_the_dtypes_of_eager_runs(graph: Graph) -> None:
+    checks.check_audited_dtypes(graph)
+
+
+@fuzzed
+@given(half_graphs, targets)
+def test_pinned_layers_compute_as_in_float32_and_undo_brings_all_back(
+    graph: Graph, targets: tuple[int, ...]
+) -> None:
+    checks.check_pins(graph, targets)
+
+
+@fuzzed
+@given(graphs())
+def test_an_audit_leaves_a_model_as_it_was(graph: Graph) -> None:
+    checks.check_audit_leaves_the_model(graph)
+
+
+@fuzzed
+@given(graphs())
+def test_an_audit_explains_what_half_precision_raises(graph: Graph) -> None:
+    checks.check_audit_of_what_raises(graph)
+
+
+@fuzzed
+@given(half_graphs)
+def test_reversions_are_found_where_eager_runs_show_them(graph: Graph) -> None:
+    checks.check_reversions(graph)
+
+
+@fuzzed
+@given(half_graphs)
+def test_wide_products_are_found_where_eager_runs_show_them(graph: Graph) -> None:
+    checks.check_wide_products(graph)
