@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers, ops
 
-from .graphs import WITH_OPERAND, Graph, Node, as_config, from_config
+from .graphs import Graph, Node, as_config, from_config
 from .operations import BINARY, IN_CALL, UNARY, WIDTH, constant, fitted
 
 __all__ = ["batch_of", "build", "made_under"]
@@ -23,13 +23,13 @@ _OWN = ("weight", "weight kept", "tf.Variable")
 @contextlib.contextmanager
 def made_under(graph: Graph) -> Iterator[None]:
     """Makes a description's policy the global one for the time of a `with` block."""
-    keras.utils.clear_session(free_memory=False)
+    before = keras.config.dtype_policy()
     keras.utils.set_random_seed(1)
     keras.config.set_dtype_policy(graph.policy)
     try:
         yield
     finally:
-        keras.config.set_dtype_policy("float32")
+        keras.config.set_dtype_policy(before)
 
 
 def batch_of(graph: Graph) -> tf.Tensor:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
 
 import pytest
 from hypothesis import configuration
 
+_elsewhere = tempfile.TemporaryDirectory(prefix="hypothesis")
+# As early as this: Hypothesis writes while tests are collected.
+configuration.set_hypothesis_home_dir(_elsewhere.name)
 
-@pytest.fixture(scope="package", autouse=True)
-def _hypothesis_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    configuration.set_hypothesis_home_dir(tmp_path_factory.mktemp("hypothesis"))
-    try:
-        yield
-    finally:
-        configuration.set_hypothesis_home_dir(None)
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Removes what Hypothesis wrote."""
+    configuration.set_hypothesis_home_dir(None)
+    _elsewhere.cleanup()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import keras
@@ -82,17 +83,35 @@ class EagerRun:
     operations: list[Operation] = field(default_factory=list)
     _open: list[Call] = field(default_factory=list)
 
+    @cached_property
+    def needed(self) -> set[int]:
+        """The ids of the tensors that the result, or a variable, depends on.
+
+        A trace leaves out what nobody uses; a graph does not run it either.
+        """
+        found = {id(one) for one in tensors_in(self.calls[0].result)}
+        for operation in reversed(self.operations):
+            is_read = any(id(one) in found for one in operation.outputs)
+            if is_read or operation.type.startswith("Assign"):
+                found.update(map(id, operation.inputs))
+        return found
+
     @property
     def wide_products(self) -> Iterator[Operation]:
-        """The wide matrix products that the result, or a variable, depends on."""
-        needed = {id(one) for one in tensors_in(self.calls[0].result)}
-        for operation in reversed(self.operations):
-            if operation.type.startswith("Assign") or any(
-                id(one) in needed for one in operation.outputs
+        """The wide matrix products that are needed."""
+        for operation in self.operations:
+            if (
+                operation.is_product
+                and operation.is_wide
+                and id(operation.outputs[0]) in self.needed
             ):
-                needed.update(map(id, operation.inputs))
-                if operation.is_product and operation.is_wide:
-                    yield operation
+                yield operation
+
+    def returns_wide(self, call: Call) -> bool:
+        """Tells whether a call returns wide floats that are needed."""
+        return any(
+            dtype_of(one) in WIDE and id(one) in self.needed for one in tensors_in(call.result)
+        )
 
     def enter(self, layer: keras.layers.Layer, args: Any, kwargs: Any) -> Call:
         """Begins a layer call."""

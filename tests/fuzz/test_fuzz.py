@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from . import checks
+from . import checks, pin_checks
 from .graphs import HALF_POLICIES, Graph, graphs
 
 # Keras warns of models that it cannot build by itself, and of lost masks.
@@ -50,7 +50,21 @@ def test_the_rows_of_an_audit_have_the_dtypes_of_eager_runs(graph: Graph) -> Non
 def test_pinned_layers_compute_as_in_float32_and_undo_brings_all_back(
     graph: Graph, targets: tuple[int, ...]
 ) -> None:
-    checks.check_pins(graph, targets)
+    pin_checks.check_pins(graph, targets)
+
+
+@fuzzed
+@given(half_graphs, targets, targets, st.integers(0, 1))
+def test_pins_can_be_undone_in_any_order(
+    graph: Graph, targets: tuple[int, ...], others: tuple[int, ...], first_out: int
+) -> None:
+    pin_checks.check_overlapping_pins(graph, targets, others, first_out)
+
+
+@fuzzed
+@given(half_graphs, targets)
+def test_pins_do_the_same_in_a_second_build(graph: Graph, targets: tuple[int, ...]) -> None:
+    pin_checks.check_pins_of_a_second_build(graph, targets)
 
 
 @fuzzed
