@@ -72,6 +72,7 @@ UNARY: Final = (
     "cast_float64",
     "round_trip",
 )
+_CASTS: Final = tuple(kind for kind in UNARY if kind.startswith("cast_"))
 #: Operations of Keras on a value and an operand.
 BINARY: Final = (
     "multiply",
@@ -215,18 +216,18 @@ def _layers(kinds: Sequence[str] = (*LAYERS, *MERGES, "again")) -> st.SearchStra
 
 
 def _operations(*, is_in_call: bool) -> st.SearchStrategy[Node]:
-    kinds = st.sampled_from((*UNARY, *BINARY, *(IN_CALL if is_in_call else ())))
+    # Operands make most of what goes wrong, and casts most of the rest.
+    groups: list[Sequence[str]] = [UNARY, BINARY, BINARY, ("matmul", "einsum"), _CASTS]
+    if is_in_call:
+        groups.append(IN_CALL)
+    kinds = st.one_of([st.sampled_from(group) for group in groups])
     constants = st.sampled_from((*CONSTANTS, *(OWN_CONSTANTS if is_in_call else ())))
     flag = st.sampled_from((False, False, False, True)) if is_in_call else st.just(False)
-    return kinds.flatmap(
-        lambda kind: st.builds(
-            Node,
-            kind=st.just(kind),
-            first=_places,
-            second=_places,
-            constant=constants if kind in WITH_OPERAND else st.just("value"),
-            is_training_only=flag,
-        )
+    plain = st.builds(Node, kind=kinds, first=_places, second=_places, is_training_only=flag)
+    return st.builds(
+        lambda node, kind: replace(node, constant=kind) if node.kind in WITH_OPERAND else node,
+        plain,
+        constants,
     )
 
 
