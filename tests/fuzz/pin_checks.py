@@ -13,7 +13,7 @@ from tf_amp_kit.precision.pinning.pins import Pins
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
 
 from .building import batch_of, build, made_under
-from .checks import Seen, results_of, run, same_error, state_of
+from .checks import Seen, raises_in_float32, results_of, run, state_of
 from .eager import HALF, EagerRun, seen_eagerly, tensors_in
 from .graphs import Graph, in_float32
 
@@ -54,13 +54,6 @@ def check_pins(graph: Graph, targets: tuple[int, ...]) -> None:
             pins.undo()
         assert state_of(seen.model) == before
         assert results_of(seen) == results
-
-
-def raises_in_float32(graph: Graph, expected: Exception) -> bool:
-    """Tells whether a float32 model raises the same."""
-    with made_under(in_float32(graph)):
-        error = run(in_float32(graph)).error
-    return error is not None and same_error(error, expected)
 
 
 def below(paths: LayerPaths, pinned: tuple[str, ...]) -> list[Any]:
