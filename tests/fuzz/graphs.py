@@ -6,13 +6,21 @@ any other. A description prints as the code that makes it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from hypothesis import strategies as st
 
-__all__ = ["Graph", "Node", "as_config", "from_config", "graphs", "in_float32", "nodes_below"]
+__all__ = [
+    "Graph",
+    "Node",
+    "as_config",
+    "from_config",
+    "graphs",
+    "graphs_with_products",
+    "in_float32",
+]
 
 HALF_POLICIES: Final = ("mixed_bfloat16", "mixed_float16")
 DTYPES: Final = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16")
@@ -188,13 +196,6 @@ class Graph(_Shown):
     num_outputs: int = 1
 
 
-def nodes_below(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Yields nodes, and all that containers among them hold."""
-    for node in nodes:
-        yield node
-        yield from nodes_below(node.inner)
-
-
 def in_float32(graph: Graph) -> Graph:
     """Returns the same model with every layer in float32."""
     return replace(graph, policy="float32", nodes=_without_dtypes(graph.nodes))
@@ -301,6 +302,27 @@ def graphs(
         )
 
     return st.sampled_from(STYLES).flatmap(of_style)
+
+
+def graphs_with_products(policies: Sequence[str] = HALF_POLICIES) -> st.SearchStrategy[Graph]:
+    """Returns a strategy for models that end in a custom layer with a matrix product."""
+    block = st.builds(
+        lambda before, product, constant, after, dtype: Node(
+            "block",
+            dtype=dtype,
+            inner=(Node(before), Node(product, constant=constant), Node(after)),
+        ),
+        st.sampled_from(("cast_float32", "cast_float32", "cast_float64", "relu")),
+        st.sampled_from(("matmul", "einsum", "operator_matmul", "Dot", "Dense")),
+        st.sampled_from(("value", "np.float32", "array float32", "weight", "weight kept")),
+        st.sampled_from(("cast_compute", "cast_compute", "cast_bfloat16", "Dense", "relu")),
+        _dtypes,
+    )
+    return st.builds(
+        lambda graph, last: replace(graph, nodes=(*graph.nodes, last)),
+        graphs(policies, most=3),
+        block,
+    )
 
 
 def as_config(nodes: Sequence[Node]) -> list[dict[str, Any]]:
