@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from . import checks, pin_checks
-from .graphs import HALF_POLICIES, Graph, graphs, graphs_with_products
+from .graphs import Graph, graphs, graphs_with_products
+from .kinds import HALF_POLICIES
 
 # Keras warns of models that it cannot build by itself, and of lost masks.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
