@@ -128,12 +128,25 @@ class EagerRun:
         )
         return outputs
 
-    def operation(self, op_type: Any, inputs: Any, attrs: Any, outputs: Any, *_: Any) -> None:
+    def operation(
+        self,
+        op_type: Any,
+        inputs: Any,
+        attrs: Any,
+        outputs: Any,
+        *_: Any,
+        graph: Any = None,
+        **__: Any,
+    ) -> None:
         op_type = op_type.decode() if isinstance(op_type, bytes) else op_type
         here = self._open[-1] if self._open else None
         wide = [value for value in inputs if value.dtype.name in WIDE]
         has_half = any(value.dtype.name in HALF for value in inputs)
         inherited = frozenset().union(*(self._makers.get(id(value), ()) for value in wide))
+        if here is not None and op_type in PRODUCTS and wide and not has_half:
+            here.wide_products.append(op_type)
+        if graph is not None:  # of a function that Keras makes for one operation
+            return
         if here is not None:
             here.had_half |= has_half
         for value in outputs:
@@ -141,8 +154,6 @@ class EagerRun:
                 own = {id(here)} if has_half or not inherited else ()
                 self._makers[id(value)] = inherited | frozenset(own)
                 self._alive.append((value, here))
-        if here is not None and op_type in PRODUCTS and wide and not has_half:
-            here.wide_products.append(op_type)
 
 
 @contextlib.contextmanager
