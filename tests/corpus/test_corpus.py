@@ -42,11 +42,12 @@ def test_an_architecture_is_seen_and_trained(name: str, policy: str, tmp_path: P
     assert num_gradients > 0
     assert (trial.half_share() > 0) == (name not in WHOLLY_FLOAT32)
 
-    pins = amp.pin_float32(trial.model, inputs=trial.batch)
-    computed = policies(trial.model)
-    assert {computed.get(path, "float32") for path in pins.paths} <= {"float32"}
-    if name not in NOT_SAVED:
-        assert policies(trial.saved_and_loaded(tmp_path)) == computed
+    if policy == POLICIES[0]:  # nothing that follows depends on which half it is
+        pins = amp.pin_float32(trial.model, inputs=trial.batch)
+        computed = policies(trial.model)
+        assert {computed.get(path, "float32") for path in pins.paths} <= {"float32"}
+        if name not in NOT_SAVED:
+            assert policies(trial.saved_and_loaded(tmp_path)) == computed
 
 
 def check_against_eager_run(trial: Trial) -> None:

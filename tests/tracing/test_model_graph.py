@@ -584,3 +584,11 @@ def test_a_graph_model_of_listed_inputs_takes_them_by_name():
     assert not trace.is_eager
     with pytest.raises(InputsError, match="do not fit"):
         trace_modes(model, inputs={"ids": batch["ids"], "other": batch["a_mask"]})
+
+
+def test_other_keys_than_those_of_the_inputs_are_nobodys_business():
+    ids = keras.Input((3,), dtype="int32", name="ids")
+    model = keras.Model({"ids": ids}, keras.layers.Embedding(5, 2)(ids))
+    batch = {"ids": np.zeros((2, 3), "int32"), "a_label": np.zeros((2, 7))}
+    (trace,) = trace_modes(model, inputs=batch, modes=(False,))
+    assert not trace.is_eager

@@ -190,15 +190,17 @@ def _check_call(model: Any, specs: CallSpecs) -> None:
 def _check_fit(model: Any, specs: Any) -> None:
     structure = _keras.inputs_structure(model)
     symbolic = tf.nest.flatten(structure)
-    names = [tensor.name for tensor in symbolic]
-    # Keras takes a dictionary by the names of inputs, and lists and tuples for each other.
-    is_by_name = isinstance(specs, dict) and not isinstance(structure, dict)
-    is_known = not is_by_name or set(names) <= set(specs)
-    given = [specs[name] for name in names] if is_by_name and is_known else tf.nest.flatten(specs)
+    # Keras takes a dictionary by the keys or names of inputs, and no notice of other keys;
+    # lists and tuples for each other.
+    keys = sorted(structure) if isinstance(structure, dict) else [one.name for one in symbolic]
+    is_by_name = isinstance(specs, dict) and len(keys) == len(symbolic)
+    is_known = not is_by_name or set(keys) <= set(specs)
+    given = [specs[key] for key in keys] if is_by_name and is_known else tf.nest.flatten(specs)
     wanted = [input_specs(tensor) for tensor in symbolic]
     fits = (
         is_known
         and len(given) == len(wanted)
+        and all(hasattr(one, "shape") for one in given)
         and all(a.shape.is_compatible_with(b.shape) for a, b in zip(given, wanted, strict=True))
     )
     if not fits:
