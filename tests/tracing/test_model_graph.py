@@ -590,5 +590,6 @@ def test_other_keys_than_those_of_the_inputs_are_nobodys_business():
     ids = keras.Input((3,), dtype="int32", name="ids")
     model = keras.Model({"ids": ids}, keras.layers.Embedding(5, 2)(ids))
     batch = {"ids": np.zeros((2, 3), "int32"), "a_label": np.zeros((2, 7))}
-    (trace,) = trace_modes(model, inputs=batch, modes=(False,))
+    with pytest.warns(UserWarning, match="structure of `inputs`"):  # as Keras does in any call
+        (trace,) = trace_modes(model, inputs=batch, modes=(False,))
     assert not trace.is_eager
