@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.corpus.eager import HALF, WIDE, EagerRun, LayerRun
+from tests.corpus.eager import HALF, EagerRun, LayerRun
 from tf_amp_kit.tracing.paths import LayerPaths, auto_name, join
 
-__all__ = ["Evidence", "evidence_of"]
+__all__ = ["EAGER_CODES", "Evidence", "evidence_of"]
+
+#: What an eager run can prove, or disprove.
+EAGER_CODES = ("AMP101", "AMP102", "AMP103", "AMP105")
 
 
 @dataclass(frozen=True)
@@ -18,23 +21,31 @@ class Evidence:
     """What was seen in eager runs of one model.
 
     Attributes:
-        widened: Half layers, and operations between layers, that return a wide float by
-            their own code.
-        products: Half layers, and operations between layers, that run a matrix product
-            in float32.
-        wide: Half layers that return a wide float, whoever made it.
+        widened: Half layers that return float32 by their own code.
+        doubled: Layers that return float64 by their own code.
+        products: Half layers that run a matrix product in float32.
+        between: Operations between layers that make a wide float of a half one, or run a
+            matrix product in float32.
         num_half_outputs: How many outputs of the model are half, without training.
     """
 
     widened: frozenset[str]
+    doubled: frozenset[str]
     products: frozenset[str]
-    wide: frozenset[str]
+    between: frozenset[str]
     num_half_outputs: int
 
     @property
-    def owed(self) -> frozenset[str]:
-        """The paths that findings have to name, or to say that they touch them."""
-        return self.widened | self.products
+    def findings(self) -> dict[str, list[str]]:
+        """The paths by code that an audit has to find, and no others of these codes."""
+        found = {
+            "AMP101": self.widened - self.doubled,
+            "AMP102": self.doubled,
+            # What a product makes wide is one mistake, told once.
+            "AMP103": self.products - self.widened,
+            "AMP105": self.between,
+        }
+        return {code: sorted(paths) for code, paths in found.items() if paths}
 
 
 def evidence_of(model: Any, runs: Iterable[EagerRun]) -> Evidence:
@@ -51,27 +62,21 @@ def evidence_of(model: Any, runs: Iterable[EagerRun]) -> Evidence:
         path = _path(paths, one)
         if path is None:  # made anew in each call
             continue
-        is_wide = any(dtype in WIDE for dtype in one.outputs)
         if one.is_operation:
-            if one.widened and one.had_half:
-                found["widened"].add(path)
-            if one.wide_products:
-                found["products"].add(path)
+            if (one.widened and one.had_half) or one.wide_products:
+                found["between"].add(path)
             continue
-        if one.is_half and is_wide and not one.is_model:
-            found["wide"].add(path)
-            if one.widened:
-                found["widened"].add(path)
+        if one.is_half and one.widened and not one.is_model:
+            found["widened"].add(path)
+            if "float64" in one.outputs:
+                found["doubled"].add(path)
         if one.wide_products:
             half = [around for around in one.around() if around.is_half and not around.is_model]
             if half:
                 found["products"].add(_path(paths, half[0]) or "")
-    return Evidence(
-        frozenset(found["widened"]),
-        frozenset(found["products"]),
-        frozenset(found["wide"]),
-        sum(dtype in HALF for dtype in runs[0].outputs),
-    )
+    kinds = ("widened", "doubled", "products", "between")
+    num_half_outputs = sum(dtype in HALF for dtype in runs[0].outputs)
+    return Evidence(*(frozenset(found[kind]) for kind in kinds), num_half_outputs)
 
 
 def _path(paths: LayerPaths, call: LayerRun) -> str | None:

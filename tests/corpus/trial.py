@@ -86,13 +86,10 @@ class Trial:
                 found.setdefault(one.code, []).append(one.path)
         return found
 
-    def named(self, *codes: str) -> set[str]:
-        """Returns the paths that findings of some codes are about."""
-        return {one.path for one in self.report.findings if one.code in codes}
-
-    def touched(self) -> set[str]:
-        """Returns the paths that findings are about or say that they touch."""
-        return {path for one in self.report.findings for path in (one.path, *one.affects)}
+    @property
+    def half_outputs(self) -> list[str]:
+        """The outputs of the model that the audit tells to be half."""
+        return [one.path for one in self.report.findings if one.code == "AMP201"]
 
     @cached_property
     def model(self) -> Any:
@@ -134,10 +131,14 @@ class Trial:
         return len(half) / len(owners)
 
     def saved_and_loaded(self, folder: Path) -> Any:
-        """Saves the model with its pins, and loads it."""
+        """Saves the model with its pins, and loads it; None where that fails."""
         path = folder / "model.keras"
-        self.model.save(path)
-        return amp.load_model(path, pins=amp.Pins.on(self.model).detached(), compile=False)
+        pins = amp.Pins.on(self.model).detached()
+        try:
+            self.model.save(path)
+            return amp.load_model(path, pins=pins, compile=False, safe_mode=False)
+        except Exception:
+            return None
 
 
 def policies(model: Any) -> dict[str, str]:
