@@ -12,6 +12,7 @@ from tf_amp_kit._keras.autocast import (
     is_autocast,
     stored_dtype,
 )
+from tf_amp_kit._keras.building import unbuilt_again
 from tf_amp_kit._keras.captures import (
     WrittenVariable,
     captured_by_outside,
@@ -44,7 +45,6 @@ from tf_amp_kit._keras.layers import (
     losses_restored,
     metric_directions,
     tracked_layers,
-    unbuilt_again,
     writes_its_layers,
 )
 from tf_amp_kit._keras.normalization import cast_statistics

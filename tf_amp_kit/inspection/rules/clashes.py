@@ -11,7 +11,10 @@ from tf_amp_kit.tracing.records import Conflict
 _MAX_MESSAGE: Final = 300
 
 _FIX: Final = "Cast one side to the other's dtype: `ops.cast(value, tensor.dtype)`."
-_FIX_LAYER: Final = 'If float32 is meant, give the layer `dtype="float32"`.'
+_FIX_LAYER: Final = (
+    'If float32 is meant, give the layer `dtype="float32"`. If the code is not yours, build and '
+    'train within `tf_amp_kit.amp_scope(..., on_conflict="float32")`.'
+)
 
 
 def clashing_dtypes(conflicts: Iterable[Conflict]) -> Iterator[Finding]:

@@ -10,7 +10,6 @@ is computed twice, and what has no kernel is found before it is run.
 from __future__ import annotations
 
 import contextlib
-import functools
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -33,11 +32,10 @@ from tf_amp_kit.precision.pinning.targets import held
 from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.conflicts import POSSIBLE_ERRORS, Clash, describe
 from tf_amp_kit.tracing.inputs import accepts_training, candidate_specs
-from tf_amp_kit.tracing.observe import is_observed
 from tf_amp_kit.tracing.paths import ROOT, LayerPaths
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
-__all__ = ["Curing", "curing"]
+__all__ = ["UNSET", "Curing", "in_this_context", "resting"]
 
 # How many sublayers are tried, the latest first, before the layer around them: those
 # that the failing line has got results of are among the last that ran.
@@ -209,58 +207,16 @@ class Curing:
 
 
 _call: ContextVar[_Call | None] = ContextVar("call", default=None)
-_UNSET: Final = object()
-_curing: ContextVar[Any] = ContextVar("curing", default=_UNSET)
-_everywhere: Curing | None = None
-
-
-@contextlib.contextmanager
-def curing(*, in_every_thread: bool = False) -> Iterator[Curing]:
-    """Pins layers that half precision makes fail, for the time of a `with` block.
-
-    Warns at the end of what was pinned, unless it is for every thread.
-
-    Args:
-        in_every_thread: Whether it is for the process, not for this context alone.
-
-    Yields:
-        What does it.
-    """
-    global _everywhere
-    found = Curing(warns=not in_every_thread)
-    with _patch.installed():
-        if in_every_thread:
-            before, _everywhere = _everywhere, found
-            try:
-                yield found
-            finally:
-                _everywhere = before
-        else:
-            with _keras.context_value(_curing, found):
-                yield found
-            found.warn()
+UNSET: Final = object()
+#: What cures calls in this context: a `Curing`, None for nothing, or what holds elsewhere.
+in_this_context: ContextVar[Any] = ContextVar("curing", default=UNSET)
 
 
 @contextlib.contextmanager
 def resting() -> Iterator[None]:
     """Lets calls in this context fail as they would, for the time of a `with` block."""
-    with _keras.context_value(_curing, None):
+    with _keras.context_value(in_this_context, None):
         yield
-
-
-def _cured_calls(original: Any) -> Any:
-    @functools.wraps(original)
-    def cured_call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        found = _curing.get()
-        found = _everywhere if found is _UNSET else found
-        if found is None or is_observed():
-            return original(layer, *args, **kwargs)
-        return found.run(layer, original, args, kwargs)
-
-    return cured_call
-
-
-_patch = _keras.ClassPatch(keras.layers.Layer, "__call__", _cured_calls)
 
 
 def _candidates(call: _Call) -> list[Any]:

@@ -1,0 +1,57 @@
+"""Private names of Keras about what a layer is before it is built."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+
+@contextlib.contextmanager
+def unbuilt_again(layers: Iterable[Any]) -> Iterator[None]:
+    """Gives layers that are not built back what they were, if a `with` block fails.
+
+    Uses `Layer._tracker`, with its `config`, `stored_ids` and `locked`, and the global
+    attribute `uninitialized_variables`: what `build` made before it failed hangs there, and a
+    second `build` would make it again. Policies stay as they were set meanwhile.
+
+    Args:
+        layers: Layers; those that are built are left alone.
+    """
+    from keras.src.backend.common import global_state
+
+    undo = [_unbuilding(layer) for layer in layers if not getattr(layer, "built", True)]
+    waiting = list(global_state.get_global_attribute(_WAITING) or [])
+    try:
+        yield
+    except BaseException:
+        if undo:
+            global_state.set_global_attribute(_WAITING, waiting)
+        for restore in undo:
+            restore()
+        raise
+
+
+# Variables that get their values when the outermost shape inference ends.
+_WAITING: Final = "uninitialized_variables"
+
+
+def _unbuilding(layer: Any) -> Callable[[], None]:
+    attributes, tracker = dict(vars(layer)), layer._tracker
+    stores = [store for _, store in tracker.config.values()]
+    lists = [*stores, *(one for one in attributes.values() if issubclass(type(one), list))]
+    contents = [(one, list(one)) for one in lists]
+    ids = {name: set(found) for name, found in tracker.stored_ids.items()}
+    is_locked = tracker.locked
+
+    def restore() -> None:
+        policy = layer._dtype_policy
+        vars(layer).clear()  # past `__delattr__`, which would untrack one by one
+        vars(layer).update(attributes)
+        layer._dtype_policy = policy
+        for one, before in contents:
+            list.__setitem__(one, slice(None), before)
+        tracker.stored_ids.update(ids)
+        tracker.locked = is_locked
+
+    return restore

@@ -1,0 +1,60 @@
+"""Where layers that half precision makes fail are pinned, and for how long."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from tf_amp_kit import _keras
+from tf_amp_kit.precision.pinning.curing import UNSET, Curing, in_this_context, resting
+from tf_amp_kit.tracing.observe import is_observed
+
+__all__ = ["curing", "resting"]
+
+_everywhere: Curing | None = None
+
+
+@contextlib.contextmanager
+def curing(*, in_every_thread: bool = False) -> Iterator[Curing]:
+    """Pins layers that half precision makes fail, for the time of a `with` block.
+
+    Warns at the end of what was pinned, unless it is for every thread.
+
+    Args:
+        in_every_thread: Whether it is for the process, not for this context alone.
+
+    Yields:
+        What does it.
+    """
+    global _everywhere
+    found = Curing(warns=not in_every_thread)
+    with _patch.installed():
+        if in_every_thread:
+            before, _everywhere = _everywhere, found
+            try:
+                yield found
+            finally:
+                _everywhere = before
+        else:
+            with _keras.context_value(in_this_context, found):
+                yield found
+            found.warn()
+
+
+def _cured_calls(original: Any) -> Any:
+    @functools.wraps(original)
+    def cured_call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        found = in_this_context.get()
+        found = _everywhere if found is UNSET else found
+        if found is None or is_observed():
+            return original(layer, *args, **kwargs)
+        return found.run(layer, original, args, kwargs)
+
+    return cured_call
+
+
+_patch = _keras.ClassPatch(keras.layers.Layer, "__call__", _cured_calls)
