@@ -49,6 +49,8 @@ class LayerRun:
         widened: Whether a wide float among them comes from its own code alone.
         had_half: Whether an operation of its own code got a half tensor.
         wide_products: Matrix products that ran in float32 in its own code.
+        counts: How many operations of each class it ran.
+        returned: The identities of the tensors that it returned.
     """
 
     layer: Any
@@ -60,6 +62,7 @@ class LayerRun:
     had_half: bool = False
     wide_products: list[str] = field(default_factory=list)
     counts: Counter[type] = field(default_factory=Counter)
+    returned: frozenset[int] = frozenset()
 
     @property
     def is_operation(self) -> bool:
@@ -120,6 +123,8 @@ class EagerRun:
         finally:
             self._open.pop()
         tensors = [value for value in tf.nest.flatten(outputs) if isinstance(value, tf.Tensor)]
+        one.returned = frozenset(map(id, tensors))
+        self._alive += tensors
         one.outputs = tuple(value.dtype.name for value in tensors if value.dtype.is_floating)
         one.widened = any(
             self._makers.get(id(value)) == {id(one)}

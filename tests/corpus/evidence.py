@@ -58,7 +58,7 @@ def evidence_of(model: Any, runs: Iterable[EagerRun]) -> Evidence:
     paths = LayerPaths(model)
     found: dict[str, set[str]] = defaultdict(set)
     runs = list(runs)
-    for one in (call for run in runs for call in run.calls):
+    for outermost, one in ((run.calls[0], call) for run in runs for call in run.calls):
         path = _path(paths, one)
         if path is None:  # made anew in each call
             continue
@@ -70,7 +70,9 @@ def evidence_of(model: Any, runs: Iterable[EagerRun]) -> Evidence:
             found["widened"].add(path)
             if "float64" in one.outputs:
                 found["doubled"].add(path)
-        if one.wide_products:
+        # A float32 layer whose result leaves the model is a head of its own choice.
+        is_head = not one.is_half and one.returned & outermost.returned
+        if one.wide_products and not is_head:
             half = [around for around in one.around() if around.is_half and not around.is_model]
             if half:
                 found["products"].add(_path(paths, half[0]) or "")

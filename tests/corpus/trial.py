@@ -81,9 +81,10 @@ class Trial:
     def findings(self) -> dict[str, list[str]]:
         """Paths by code, of the codes that are checked."""
         found: dict[str, list[str]] = {}
-        for one in sorted(self.report.findings, key=lambda one: (one.code, one.path)):
-            if one.code in CHECKED_CODES:
-                found.setdefault(one.code, []).append(one.path)
+        named = {(one.code, one.path) for one in self.report.findings}
+        for code, path in sorted(named):
+            if code in CHECKED_CODES:
+                found.setdefault(code, []).append(path)
         return found
 
     @property
