@@ -474,8 +474,9 @@ def test_a_mistake_of_the_users_own_is_not_tried_at_every_level():
     CountsAndFails.calls = 0
     with pytest.raises((TypeError, ValueError, tf.errors.InvalidArgumentError)):
         audit(FailsDeepDown(), inputs=tf.TensorSpec([None, WIDTH]))
-    # Keras itself tries each level once while it builds; twice per level is 2**10.
-    assert CountsAndFails.calls < 100
+    # Keras itself tries each level once while it builds, for each way to call the model that
+    # is tried; twice per level is 2**10.
+    assert CountsAndFails.calls < 300
 
 
 # Heads of more than one layer.
