@@ -1,6 +1,7 @@
 """Models that other people wrote: audited, pinned, trained, saved and loaded.
 
-    pytest -m corpus -n 2 --dist load
+    pytest -m corpus -n 2 --dist load                       all of it, most of an hour
+    pytest -m "corpus and not slow" -n 2 --dist load        what CI runs
 
 What an audit has to find stands in `expected/`, written from the packages' code and
 from eager runs. Beside that, each audit is held against an eager run of its own.
@@ -15,6 +16,7 @@ import pytest
 
 import tf_amp_kit as amp
 from tests.corpus.architecture import Architecture
+from tests.corpus.core import CORE
 from tests.corpus.evidence import EAGER_CODES
 from tests.corpus.registry import architectures, expected_of
 from tests.corpus.trial import POLICIES, Trial, policies
@@ -28,11 +30,21 @@ pytestmark = [
 ALL = architectures()
 
 #: Nothing half is left of these: their one layer computes with results of all that it holds.
-WHOLLY_FLOAT32 = frozenset[str]()
+WHOLLY_FLOAT32 = frozenset(
+    {
+        "bayesflow/ConsistencyModel",
+        "bayesflow/CouplingFlow",
+        "bayesflow/DiffusionModel",
+        "bayesflow/FlowMatching-density",
+    }
+)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in CORE else pytest.mark.slow) for name in ALL],
+)
 def test_an_architecture_is_seen_and_trained(name: str, policy: str, tmp_path: Path) -> None:
     trial = Trial(ALL[name], policy)
     assert trial.findings == expected_of(name, policy)
