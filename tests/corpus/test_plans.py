@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -38,7 +37,6 @@ def test_a_plan_is_made_and_applied(name: str) -> None:
     with amp.amp_scope("bf16"):
         model = architecture.build()
         plan = amp.plan_precision(model, batch, tolerance=1e-2, time_steps=False)
-        keras.utils.clear_session()
         twin = architecture.build()
         pins = amp.apply_plan(twin, plan)
     assert plan.pins.paths == pins.paths

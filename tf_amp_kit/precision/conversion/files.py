@@ -58,14 +58,15 @@ class SavedModel:
 
         No file tells it straight. It is what the model itself has, if that is in
         its config, else what most layers have; a half one, of two. An optimizer
-        that Keras wrapped tells that it was mixed_float16.
+        that Keras wrapped tells that it was mixed_float16. Where the file has none, as of
+        a model that writes the arguments of its class alone, it is Keras's global one.
         """
         if self.is_scaled_by_keras:
             return _MIXED_FLOAT16
         own = self.config["config"].get("dtype")
         counts = Counter([_as_key(own)] if own else map(_as_key, _layer_policies(self.config)))
         if not counts:
-            return "float32"
+            return keras.config.dtype_policy().name
         most = max(counts, key=lambda key: (counts[key], key.startswith('"mixed_')))
         return json.loads(most)
 
