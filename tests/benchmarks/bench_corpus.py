@@ -12,10 +12,7 @@ are traced once, and those that take more than a second are measured.
 from __future__ import annotations
 
 import argparse
-import gc
 import os
-import time
-from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -24,9 +21,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.benchmarks.bench_audit import peak_bytes, quartiles
+from tests.benchmarks.bench_audit import audit, peak_bytes, quartiles, seconds
 from tests.corpus.registry import architectures
-from tf_amp_kit.inspection.audit import audit_layer_dtypes
 
 MEDIAN_GOAL, WORST_GOAL = 1.3, 2.0
 WORTH_MEASURING_SECONDS = 1.0
@@ -44,19 +40,6 @@ def plain_traces(model: keras.Model, batch: Any) -> None:
 
 def _spec(value: Any) -> tf.TensorSpec:
     return tf.TensorSpec((None, *value.shape[1:]), value.dtype)
-
-
-def audit(model: keras.Model, batch: Any) -> None:
-    """Audit both modes, silently."""
-    audit_layer_dtypes(model, inputs=batch, verbose=0)
-
-
-def seconds(function: Callable[..., Any], *args: Any) -> float:
-    """Return the wall time of one call, without the garbage of those before it."""
-    gc.collect()
-    start = time.perf_counter()
-    function(*args)
-    return time.perf_counter() - start
 
 
 def measure(name: str, rounds: int, *, is_chosen: bool) -> float | None:

@@ -54,7 +54,13 @@ def test_a_script_is_the_main_module() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "policy"), [("bf16", "mixed_bfloat16"), ("fp16:O3", "float16"), ("", "float32")]
+    ("value", "policy"),
+    [
+        ("bf16", "mixed_bfloat16"),
+        ("fp16:O3", "float16"),
+        ("bf16::raise", "mixed_bfloat16"),
+        ("", "float32"),
+    ],
 )
 def test_the_environment_switches_it_on(value: str, policy: str) -> None:
     code = "import tf_amp_kit, keras; print(keras.config.dtype_policy().name)"

@@ -89,7 +89,7 @@ def seeded(seed: int) -> Iterator[None]:
     of_python, of_numpy = random.getstate(), np.random.get_state()
     try:
         keras.utils.set_random_seed(seed)
-        # Keras before 3.13 or so goes on with the generator that it has.
+        # Keras 3.10 goes on with the generator that it has.
         global_state.set_global_attribute("global_seed_generator", None)
         yield
     finally:
