@@ -1,13 +1,17 @@
-"""What an eager run proves of each layer, by path: the findings that an audit owes."""
+"""What an eager run proves of each layer, by path: the findings that an audit owes.
+
+Each wide float is followed back to the calls whose code made it, of half precision or of
+nothing.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.corpus.eager import HALF, EagerRun, LayerRun
+from tests.eager import HALF, WIDE, Call, EagerRun, Operation, dtype_of, tensors_in
 from tf_amp_kit.tracing.paths import LayerPaths, auto_name, join
 
 __all__ = ["EAGER_CODES", "Evidence", "evidence_of"]
@@ -58,34 +62,69 @@ def evidence_of(model: Any, runs: Iterable[EagerRun]) -> Evidence:
     paths = LayerPaths(model)
     found: dict[str, set[str]] = defaultdict(set)
     runs = list(runs)
-    for outermost, one in ((run.calls[0], call) for run in runs for call in run.calls):
-        path = _path(paths, one)
-        if path is None:  # made anew in each call
-            continue
-        if one.is_operation:
-            if (one.widened and one.had_half) or one.wide_products:
-                found["between"].add(path)
-            continue
-        if one.is_half and one.widened and not one.is_model:
-            found["widened"].add(path)
-            if "float64" in one.outputs:
-                found["doubled"].add(path)
-        # A float32 layer whose result leaves the model is a head of its own choice.
-        is_head = not one.is_half and one.returned & outermost.returned
-        if one.wide_products and not is_head:
-            half = [around for around in one.around() if around.is_half and not around.is_model]
-            if half:
-                found["products"].add(_path(paths, half[0]) or "")
+    for run in runs:
+        for kind, path in _shown_by(run, paths):
+            if path is not None:  # None where it is made anew in each call
+                found[kind].add(path)
     kinds = ("widened", "doubled", "products", "between")
-    num_half_outputs = sum(dtype in HALF for dtype in runs[0].outputs)
+    num_half_outputs = sum(dtype in HALF for dtype in runs[0].calls[0].outputs)
     return Evidence(*(frozenset(found[kind]) for kind in kinds), num_half_outputs)
 
 
-def _path(paths: LayerPaths, call: LayerRun) -> str | None:
-    if not call.is_operation:
-        return paths.of(call.layer)
-    owner = paths.of(call.outer.layer) if call.outer else None
-    name = auto_name(type(call.layer).__name__)
+def _shown_by(run: EagerRun, paths: LayerPaths) -> Iterator[tuple[str, str | None]]:
+    makers = _makers(run)
+    returned = {id(one) for one in tensors_in(run.calls[0].result)}
+    with_half = {one.call for one in run.eager_operations if _has_half(one)}
+    with_products = {one.call for one in run.operations if _is_wide_product(one)}
+    for call in run.calls:
+        wide = [one for one in tensors_in(call.result) if dtype_of(one) in WIDE]
+        is_widened = any(makers.get(id(one)) == {call} for one in wide)
+        if not call.is_layer:
+            if (is_widened and call in with_half) or call in with_products:
+                yield "between", _path(paths, call)
+            continue
+        if call.is_half and is_widened:
+            yield "widened", _path(paths, call)
+            if "float64" in call.outputs:
+                yield "doubled", _path(paths, call)
+        # A float32 layer whose result leaves the model is a head of its own choice.
+        leaves = any(id(one) in returned for one in tensors_in(call.result))
+        if call in with_products and (call.is_told_half or not leaves):
+            half = [around for around in call.with_all_around() if around.is_half]
+            if half:
+                yield "products", _path(paths, half[0])
+
+
+def _makers(run: EagerRun) -> Mapping[int, frozenset[Call]]:
+    """Returns the calls whose code made each wide float, by the tensor's identity."""
+    makers: dict[int, frozenset[Call]] = {}
+    for operation in run.eager_operations:
+        call = operation.call
+        if call is None:
+            continue
+        given = [makers[id(one)] for one in operation.inputs if id(one) in makers]
+        inherited: frozenset[Call] = frozenset().union(*given)
+        is_own = _has_half(operation) or not inherited
+        for one in operation.outputs:
+            if one.dtype.name in WIDE:
+                makers[id(one)] = inherited | {call} if is_own else inherited
+    return makers
+
+
+def _has_half(operation: Operation) -> bool:
+    return any(one.dtype.name in HALF for one in operation.inputs)
+
+
+def _is_wide_product(operation: Operation) -> bool:
+    has_wide = any(one.dtype.name in WIDE for one in operation.inputs)
+    return operation.is_product and has_wide and not _has_half(operation)
+
+
+def _path(paths: LayerPaths, call: Call) -> str | None:
+    if call.is_layer:
+        return paths.of(call.callee)
+    owner = paths.of(call.around.callee) if call.around else None
+    name = auto_name(type(call.callee).__name__)
     return (
         None
         if owner is None

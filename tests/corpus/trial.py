@@ -13,8 +13,8 @@ import tensorflow as tf
 
 import tf_amp_kit as amp
 from tests.corpus.architecture import Architecture
-from tests.corpus.eager import EagerRun, run_eagerly
 from tests.corpus.evidence import Evidence, evidence_of
+from tests.eager import EagerRun, seen_eagerly
 from tf_amp_kit.errors import ConflictWarning
 from tf_amp_kit.tracing.paths import LayerPaths
 
@@ -60,8 +60,14 @@ class Trial:
         """Eager runs of that model, without training first; none if there is no model."""
         if self.plain_model is None:
             return ()
-        runs = [run_eagerly(self.plain_model, self.batch, training=mode) for mode in (False, True)]
-        self.error = next((run.error for run in runs if run.error), None)
+        runs = []
+        for training in (False, True):
+            with seen_eagerly() as run:
+                try:
+                    self.plain_model(self.batch, training=training)
+                except Exception as error:
+                    self.error = self.error or error
+            runs.append(run)
         return tuple(runs)
 
     @cached_property

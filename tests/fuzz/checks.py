@@ -8,13 +8,13 @@ from typing import Any
 
 import keras
 
+from tests.eager import EagerRun, seen_eagerly, tensors_in
 from tf_amp_kit.errors import AmpError
 from tf_amp_kit.inspection.audit import AuditReport, audit_layer_dtypes
 from tf_amp_kit.tracing.model_graph import trace_modes
 from tf_amp_kit.tracing.paths import LayerPaths
 
 from .building import batch_of, build, made_under
-from .eager import EagerRun, seen_eagerly, tensors_in
 from .graphs import Graph, in_float32
 
 _REVERTS = ("AMP101", "AMP102")
@@ -64,8 +64,8 @@ def run(graph: Graph) -> Seen:
 def dtypes_by_path(run: EagerRun, paths: LayerPaths) -> dict[str, set[tuple[str, ...]]]:
     """Returns what each layer returned, in all of its calls."""
     found: dict[str, set[tuple[str, ...]]] = {}
-    for call in run.calls:
-        found.setdefault(paths.of(call.layer) or "", set()).add(call.outputs)
+    for call in run.layer_calls:
+        found.setdefault(paths.of(call.callee) or "", set()).add(call.outputs)
     return found
 
 
@@ -179,13 +179,13 @@ def reverting(run: EagerRun, paths: LayerPaths) -> Iterator[tuple[str, bool]]:
     """
     wide_inside = {
         id(outer)
-        for call in run.calls
+        for call in run.layer_calls
         if run.returns_wide(call)
         for outer in list(call.with_all_around())[1:]
     }
-    for call in run.calls:
+    for call in run.layer_calls:
         if call.is_half and run.returns_wide(call):
-            yield paths.of(call.layer) or "", id(call) not in wide_inside
+            yield paths.of(call.callee) or "", id(call) not in wide_inside
 
 
 def check_reversions(graph: Graph) -> None:
@@ -199,9 +199,9 @@ def check_reversions(graph: Graph) -> None:
         found = {one.path for one in report.findings if one.code in _REVERTS}
         shown = [one for each in seen.runs for one in reverting(each, paths)]
         doubles = {
-            paths.of(call.layer)
+            paths.of(call.callee)
             for each in seen.runs
-            for call in each.calls
+            for call in each.layer_calls
             if "float64" in call.outputs
         }
         allowed = {path for path, _ in shown} | doubles
@@ -229,10 +229,11 @@ def check_wide_products(graph: Graph) -> None:
         for one in seen.runs:
             for product in one.wide_products:
                 calls = list(product.call.with_all_around()) if product.call else []
+                calls = [call for call in calls if call.is_layer]
                 half = [call for call in calls if call.is_half]
                 if half:
-                    around.add(paths.of(half[0].layer))
+                    around.add(paths.of(half[0].callee))
                 if half and half[0] is calls[0]:
-                    own.add(paths.of(half[0].layer))
+                    own.add(paths.of(half[0].callee))
         assert found <= around, found - around
         assert own <= explained, own - explained

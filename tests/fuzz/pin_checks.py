@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.eager import HALF, EagerRun, seen_eagerly, tensors_in
 from tf_amp_kit.errors import AmpError
 from tf_amp_kit.precision.pinning.pin import pin_float32
 from tf_amp_kit.precision.pinning.pins import Pins
@@ -14,7 +15,6 @@ from tf_amp_kit.tracing.paths import LayerPaths, is_below
 
 from .building import batch_of, build, made_under
 from .checks import Seen, results_of, run, state_of
-from .eager import HALF, EagerRun, seen_eagerly, tensors_in
 from .graphs import Graph, in_float32
 
 __all__ = ["check_overlapping_pins", "check_pins", "check_pins_of_a_second_build"]
@@ -68,8 +68,8 @@ def check_values(model: Any, graph: Graph, eager: EagerRun, pins: tuple[str, ...
         twin(batch_of(graph), training=False)
         twin.set_weights([np.asarray(one, np.float32) for one in model.get_weights()])
         mine, others = LayerPaths(model), LayerPaths(twin)
-        for call in eager.calls:
-            path = mine.of(call.layer)
+        for call in eager.layer_calls:
+            path = mine.of(call.callee)
             if path in pins:
                 expected = others[path](*call.args, **{**call.kwargs, "training": False})
                 for one, other in zip(tensors_in(call.result), tensors_in(expected), strict=True):

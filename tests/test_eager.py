@@ -5,12 +5,10 @@ from __future__ import annotations
 import keras
 import numpy as np
 import pytest
-from hypothesis import given
 
-from .building import batch_of, build, made_under
-from .eager import EagerRun, seen_eagerly
-from .graphs import Graph, Node, as_config, from_config, graphs
-from .test_fuzz import audits
+from tests.eager import EagerRun, seen_eagerly
+from tests.fuzz.building import batch_of, build, made_under
+from tests.fuzz.graphs import Graph, Node
 
 WIDENING = Node("block", inner=(Node("multiply", constant="np.float32"),))
 WIDE_PRODUCT = Node(
@@ -33,7 +31,7 @@ def seen(*nodes: Node) -> EagerRun:
 
 def test_each_call_has_the_dtype_that_the_layer_returned() -> None:
     run = seen(WIDENING, Node("Dense"), Node("Dense", dtype="float32"))
-    assert [call.outputs for call in run.calls] == [
+    assert [call.outputs for call in run.layer_calls] == [
         ("float32",),  # the model
         ("float32",),
         ("bfloat16",),
@@ -43,13 +41,13 @@ def test_each_call_has_the_dtype_that_the_layer_returned() -> None:
 
 def test_only_half_layers_revert() -> None:
     run = seen(WIDENING, Node("Dense", dtype="float32"))
-    reverting = [call.is_half and run.returns_wide(call) for call in run.calls]
+    reverting = [call.is_half and run.returns_wide(call) for call in run.layer_calls]
     assert reverting == [False, True, False]
 
 
 def test_a_wide_product_is_seen_with_the_layer_that_ran_it() -> None:
     run = seen(WIDE_PRODUCT, Node("Dense"))
-    assert [product.call for product in run.wide_products] == [run.calls[1]]
+    assert [product.call for product in run.wide_products] == [run.layer_calls[1]]
 
 
 def test_a_product_that_nobody_uses_is_left_out() -> None:
@@ -61,15 +59,3 @@ def test_layers_are_as_before_after_an_error() -> None:
     with pytest.raises(ValueError, match="incompatible"), seen_eagerly():
         keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])(np.ones((1, 3)))
     assert keras.layers.Layer.__call__ is before
-
-
-@audits
-@given(graphs())
-def test_a_description_prints_as_the_code_that_makes_it(graph: Graph) -> None:
-    assert eval(repr(graph)) == graph
-
-
-@audits
-@given(graphs())
-def test_a_description_comes_back_from_a_configuration(graph: Graph) -> None:
-    assert from_config(as_config(graph.nodes)) == graph.nodes
