@@ -90,7 +90,7 @@ def check_overlapping_pins(
             pins = pinned(seen, wanted)
             if isinstance(pins, Exception):
                 return
-            alone.append((pins.paths, policies_of(seen.model)))
+            alone.append(policies_of(seen.model))
             pins.undo()
         both = [pinned(seen, targets), pinned(seen, others)]
         # One pin may need another to be undone first: then nobody can have both.
@@ -100,11 +100,7 @@ def check_overlapping_pins(
         left = both[1 - first_out]
         held = below(LayerPaths(seen.model), left.paths)
         assert not [layer for layer in held if layer.compute_dtype in HALF]
-        paths, policies = alone[1 - first_out]
-        # A part of a composite is pinned with the whole of it, where a file cannot keep
-        # it alone; not where the whole is pinned already.
-        if left.paths == paths:
-            assert policies_of(seen.model) == policies
+        assert policies_of(seen.model) == alone[1 - first_out]
         left.undo()
         assert state_of(seen.model) == before
 

@@ -136,3 +136,16 @@ def test_pins_apply_to_the_model_that_they_are_on():
     model = models.chain()
     pins = amp.pin_float32(model)
     assert pins.apply(model).paths == ("head",)
+
+
+def test_a_part_that_a_file_cannot_keep_alone_stays_whole_when_the_whole_is_unpinned():
+    both = layers.Bidirectional(layers.LSTM(2), name="both")
+    model = keras.Sequential([keras.Input((3, 4)), both, layers.Dense(1, name="head")])
+    whole = {path for path, _ in LayerPaths(model) if path.startswith("both")}
+    outer, inner = (amp.pin_float32(model, path) for path in ("both", "both/forward_layer/cell"))
+    outer.undo()
+    assert models.in_float32(model) == whole
+    assert models.in_float32(keras.models.clone_model(model)) == whole
+    inner.undo()
+    assert models.in_float32(model) == set()
+    assert models.in_float32(keras.models.clone_model(model)) == set()

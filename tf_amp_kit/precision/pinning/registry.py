@@ -65,18 +65,22 @@ def unpin(model: Any, pinned: Sequence[tuple[Any, Claim]]) -> list[Any]:
 
     Args:
         model: The model that holds the layers.
-        pinned: Layers, each with the pin to take off.
+        pinned: Layers, each with the pin to take off; others of the model with the same
+            pin lose it, too.
 
     Returns:
         The layers and models that were changed back.
     """
-    for layer, claim in pinned:
-        others = [one for one in _claims.pop(layer, ()) if one is not claim]
+    paths = LayerPaths(model)
+    layers = dict.fromkeys([*(layer for layer, _ in pinned), *(layer for _, layer in paths)])
+    gone = {id(claim) for _, claim in pinned}
+    freed = [layer for layer in layers if any(id(one) in gone for one in claims(layer))]
+    for layer in freed:
+        others = [one for one in _claims.pop(layer) if id(one) not in gone]
         if others:
             _claims[layer] = others
-    paths = LayerPaths(model)
     still = pinned_paths(paths)
-    candidates = [sub for layer, _ in pinned for _, sub in LayerPaths(layer)]
+    candidates = [sub for layer in freed for _, sub in LayerPaths(layer)]
     candidates += [one for _, one in paths if isinstance(one, keras.Model)]
     changed = []
     for layer in dict.fromkeys(candidates):

@@ -83,9 +83,19 @@ class Transaction:
             in_config.drop(paths[in_config.owner_of(paths, path)])
         self._changed = registry.unpin(self.model, self._pinned)
         self._pinned = []
-        self.keep(pinned)  # others' pins stay
+        self._keep_others(pinned)
         self.renew()
         self._changed = []
+
+    def _keep_others(self, pinned: Iterable[str]) -> None:
+        """Keeps what other calls have pinned, now that less around it may be."""
+        paths = LayerPaths(self.model)
+        for owner, verdict in self.keep(pinned).items():
+            if verdict.where == in_config.WHOLE:
+                below = [layer for _, layer in LayerPaths(paths[owner])]
+                for claim in [one for layer in below for one in registry.claims(layer)]:
+                    self._changed += registry.pin(paths, owner, claim)
+                self.keep([owner])
 
     def renew(self) -> None:
         """Makes the model, and what is recorded of it, follow the policies."""
