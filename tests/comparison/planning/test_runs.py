@@ -68,8 +68,8 @@ def output(run: Run, batch: Batch = BATCH) -> Any:
 
 
 def called(model: keras.Model, x: Any = X) -> Any:
-    """What the model makes when it is called as a function, as Keras does."""
-    return tf.function(lambda y: model(y, training=False))(tf.constant(x)).numpy()
+    """What the model makes; graphs may be rewritten, and differ in the last bit."""
+    return model(tf.constant(x), training=False).numpy()
 
 
 @pytest.mark.parametrize(
