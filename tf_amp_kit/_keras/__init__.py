@@ -12,7 +12,7 @@ from tf_amp_kit._keras.autocast import (
     is_autocast,
     stored_dtype,
 )
-from tf_amp_kit._keras.building import unbuilt_again
+from tf_amp_kit._keras.building import build_as_called, unbuilt_again
 from tf_amp_kit._keras.captures import (
     WrittenVariable,
     captured_by_outside,
@@ -42,8 +42,10 @@ from tf_amp_kit._keras.layers import (
     is_bookkeeping,
     is_functional,
     is_only_inferring_shapes,
+    is_stateless,
     losses_restored,
     metric_directions,
+    state_restored_on_failure,
     tracked_layers,
     writes_its_layers,
 )
@@ -76,7 +78,7 @@ from tf_amp_kit._keras.saving import (
 )
 from tf_amp_kit._keras.sharing import sharing_revived
 from tf_amp_kit._keras.tracebacks import autograph_error, full_tracebacks, stack_frames
-from tf_amp_kit._keras.training import training_accompanied
+from tf_amp_kit._keras.training import train_function_patch, training_accompanied
 from tf_amp_kit._keras.watching import handed_on
 from tf_amp_kit._keras.wrapping import (
     cast_with_mask,
@@ -91,6 +93,7 @@ __all__ = [
     "autocast_dtype",
     "autocast_scope",
     "autograph_error",
+    "build_as_called",
     "can_repeat_compile",
     "captured_by_outside",
     "captured_from",
@@ -122,6 +125,7 @@ __all__ = [
     "is_compiled_by_xla",
     "is_functional",
     "is_only_inferring_shapes",
+    "is_stateless",
     "kind_of_keras_code",
     "lambda_config",
     "losses_restored",
@@ -146,9 +150,11 @@ __all__ = [
     "sharing_revived",
     "spared_from_decay",
     "stack_frames",
+    "state_restored_on_failure",
     "stored_dtype",
     "trace_to_graph",
     "tracked_layers",
+    "train_function_patch",
     "trainable_variables_of",
     "training_accompanied",
     "unbuilt_again",

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+import keras
+
 
 @contextlib.contextmanager
 def unbuilt_again(layers: Iterable[Any]) -> Iterator[None]:
@@ -30,6 +32,29 @@ def unbuilt_again(layers: Iterable[Any]) -> Iterator[None]:
         for restore in undo:
             restore()
         raise
+
+
+def build_as_called(layer: Any, args: Any, kwargs: Any) -> None:
+    """Builds a layer as its call would, without the call.
+
+    Uses `CallSpec`, `Layer._call_signature`, `_call_context_args`, `_open_name_scope` and
+    `_maybe_build`: what a `build` makes stays with the layer, wherever the call then runs.
+
+    Args:
+        layer: A layer that is not built.
+        args: The arguments of the call by position.
+        kwargs: The others.
+    """
+    from keras.src.layers.layer import CallSpec
+
+    policy = layer.dtype_policy
+    args, kwargs = keras.tree.map_structure(
+        lambda value: policy.convert_input(value, layer.autocast, layer.input_dtype),
+        (args, kwargs),
+    )
+    spec = CallSpec(layer._call_signature, layer._call_context_args, args, kwargs)
+    with layer._open_name_scope():
+        layer._maybe_build(spec)
 
 
 # Variables that get their values when the outermost shape inference ends.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -92,19 +92,57 @@ def losses_restored(layers: list[Any]) -> Iterator[None]:
     Uses `Layer._losses` and `Layer._loss_ids`: a trace leaves tensors of a
     closed graph in them, and the public `losses` cannot be written.
     """
+    restore = _restoring_losses(layers)
+    try:
+        yield
+    finally:
+        restore()
+
+
+@contextlib.contextmanager
+def state_restored_on_failure(layers: list[Any]) -> Iterator[None]:
+    """Gives layers back their losses, and a stateless call its state, if a `with` block fails.
+
+    Uses `StatelessScope.state_mapping`, where a stateless call keeps what it assigns.
+    """
+    from keras.src.backend.common.stateless_scope import get_stateless_scope
+
+    restore, scope = _restoring_losses(layers), get_stateless_scope()
+    state = dict(scope.state_mapping) if scope is not None else {}
+    try:
+        yield
+    except BaseException:
+        restore()
+        if scope is not None:
+            scope.state_mapping = state
+        raise
+
+
+def is_stateless() -> bool:
+    """Tells whether variables stay as they are: in a stateless call, or shape inference.
+
+    Uses `keras.src.backend.common.stateless_scope.in_stateless_scope`.
+    """
+    from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+    return bool(in_stateless_scope())
+
+
+def _restoring_losses(layers: list[Any]) -> Callable[[], None]:
     saved = [
         (layer, list(getattr(layer, "_losses", ())), set(getattr(layer, "_loss_ids", ())))
         for layer in layers
     ]
-    try:
-        yield
-    finally:
+
+    def restore() -> None:
         for layer, losses, ids in saved:
             if hasattr(layer, "_losses"):
                 layer._losses[:] = losses
             if hasattr(layer, "_loss_ids"):
                 layer._loss_ids.clear()
                 layer._loss_ids.update(ids)
+
+    return restore
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
+from weakref import WeakSet
 
 _patch_lock = threading.RLock()
 
@@ -26,31 +27,36 @@ class ClassPatch:
 
     def __init__(self, owner: type | ModuleType, name: str, make: Callable[[Any], Any]) -> None:
         self.owner, self.name, self.make = owner, name, make
-        self._scopes: set[object] = set()
+        self._scopes: WeakSet[_Scope] = WeakSet()
         self._original: Any = None
         self._replacement: Any = None
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Installs the replacement for the time of a `with` block."""
-        # An interruption may come between any two lines.
-        scope = object()
+        # An interruption may come between any two lines. One that comes on the way out may
+        # leave the replacement, which nothing uses, and the next one out takes it away.
+        scope = _Scope()
         try:
             with _patch_lock:
-                if not self._scopes:
-                    self._original = self.owner.__dict__[self.name]
-                    self._replacement = self.make(self._original)
+                present = self.owner.__dict__[self.name]
+                if not self._scopes and present is not self._replacement:
+                    self._original, self._replacement = present, self.make(present)
                 self._scopes.add(scope)
                 if len(self._scopes) == 1:
                     setattr(self.owner, self.name, self._replacement)
             yield
         finally:
             with _patch_lock:
-                is_last = self._scopes == {scope}
                 self._scopes.discard(scope)
                 # Somebody else's patch stays, with this one inert below it.
-                if is_last and self.owner.__dict__.get(self.name) is self._replacement:
+                is_on_top = vars(self.owner).get(self.name, self) is self._replacement
+                if is_on_top and not self._scopes:
                     setattr(self.owner, self.name, self._original)
+
+
+class _Scope:
+    """One `with` block that needs a patch; gone with its frame, however that ends."""
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tf_amp_kit import _keras
-from tf_amp_kit.formats import is_float
+from tf_amp_kit.formats import is_float, is_half
 from tf_amp_kit.tracing.source import (
     Frame,
     Source,
@@ -23,6 +23,16 @@ from tf_amp_kit.tracing.source import (
 
 #: What TensorFlow and Keras raise for dtypes that do not go together.
 POSSIBLE_ERRORS: Final = (TypeError, ValueError, NotImplementedError, tf.errors.OpError)
+
+# These are about the machine, or about what stops a program, and may name dtypes by the way.
+_OTHER_ERRORS: Final = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.OutOfRangeError,
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnavailableError,
+)
 
 _DTYPE_NAMES: Final = {
     "half": "float16",
@@ -45,14 +55,18 @@ _MISSING_KERNEL_PATTERN: Final = re.compile(
 _ABOUT_DTYPES_PATTERN: Final = re.compile(
     rf"dtype|\btypes?\b|{_DTYPE_PATTERN.pattern}", re.IGNORECASE
 )
+# By a name that is nothing else; "half" may be one of a file.
+_HALF_PATTERN: Final = re.compile(r"\b(?:DT_HALF|float16|bfloat16)\b", re.IGNORECASE)
 # What an operation would take is not what it got.
 _ALLOWED_PATTERN: Final = re.compile(
-    r"requires [\w. ]+ inputs|one of \[[^\]]*\]|list of allowed values:.*"
+    r"requires [\w. ]+ inputs|(?:one of|in) \[[^\]]*\]|list of allowed values:.*"
 )
 _OPERATION_PATTERN: Final = re.compile(
     r"\{\{node [^}]+\}\} = (\w+)\[|"
     r"\{\{node (\w+)\}\}|'(\w+)' Op\b|cannot compute (\w+) |Op '(\w+)'|\[Op:(\w+)\]"
 )
+# What TensorFlow calls the same operation where oneDNN has it for the processor.
+_ONEDNN_PATTERN: Final = re.compile(r"^_Mkl(?:Native)?")
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,8 @@ class Clash:
         operation: TensorFlow's operation type, or empty.
         is_missing_kernel: Whether an operation does not exist for the dtype.
         is_about_dtypes: Whether the message speaks of dtypes at all.
+        blames_half: Whether half precision may be the reason: two dtypes met, one of half
+            precision is named, or an operation does not exist for it.
     """
 
     dtypes: tuple[str, ...]
@@ -76,6 +92,7 @@ class Clash:
     operation: str
     is_missing_kernel: bool
     is_about_dtypes: bool
+    blames_half: bool
 
 
 class MissingKernel(Exception):  # noqa: N818 - a signal, never an error for users
@@ -119,14 +136,19 @@ def describe(error: BaseException) -> Clash:
     operation = next(
         (name for groups in _OPERATION_PATTERN.findall(message) for name in groups if name), ""
     )
+    operation = _ONEDNN_PATTERN.sub("", operation)
+    is_missing_kernel = _MISSING_KERNEL_PATTERN.search(message) is not None
+    met_half = len(dtypes) > 1 and any(map(is_half, dtypes))
+    names_half = met_half or _HALF_PATTERN.search(message) is not None
     return Clash(
         dtypes=dtypes,
         origins=tuple(_origin(dtype, value) for dtype, value in operands.items()),
         message=message,
         source=source_of(_frames(error)),
         operation=operation,
-        is_missing_kernel=_MISSING_KERNEL_PATTERN.search(message) is not None,
+        is_missing_kernel=is_missing_kernel,
         is_about_dtypes=_ABOUT_DTYPES_PATTERN.search(message) is not None,
+        blames_half=(is_missing_kernel or names_half) and not isinstance(error, _OTHER_ERRORS),
     )
 
 

@@ -52,16 +52,43 @@ def undisturbed(paths: LayerPaths) -> Iterator[None]:
 def variables_restored(paths: LayerPaths) -> Iterator[None]:
     """Gives all variables their values back after a `with` block.
 
-    That is: weights, statistics and seed states of Keras, and TensorFlow's own
-    variables and random generators that hang on layers.
+    That is: weights, statistics, seed states and metrics of Keras, and TensorFlow's
+    own variables and random generators that hang on layers.
 
     Args:
         paths: The paths of the model's layers.
     """
+    restore = _restoring_variables(paths)
+    try:
+        yield
+    finally:
+        restore()
+
+
+@contextlib.contextmanager
+def variables_restored_on_failure(paths: LayerPaths) -> Iterator[None]:
+    """Gives all variables their values back if a `with` block fails.
+
+    In a graph nothing is written while it is traced, and nothing is restored.
+
+    Args:
+        paths: The paths of the model's layers.
+    """
+    restore = _restoring_variables(paths) if tf.executing_eagerly() else lambda: None
+    try:
+        yield
+    except BaseException:
+        restore()
+        raise
+
+
+def _restoring_variables(paths: LayerPaths) -> _Undo:
     found: dict[int, Any] = {}
     for _, layer in paths:
         found.update((id(variable), variable) for variable in layer.variables)
         for _, value in held_by(layer):
+            if isinstance(value, keras.metrics.Metric):
+                found.update((id(variable), variable) for variable in value.variables)
             own = value.state if isinstance(value, tf.random.Generator) else value
             if isinstance(own, tf.Variable):
                 found[id(own)] = own
@@ -71,11 +98,12 @@ def variables_restored(paths: LayerPaths) -> Iterator[None]:
         (one, tf.convert_to_tensor(one.value if isinstance(one, keras.Variable) else one))
         for one in found.values()
     ]
-    try:
-        yield
-    finally:
+
+    def restore() -> None:
         for variable, value in before:
             variable.assign(value)
+
+    return restore
 
 
 def _undo_of(layer: Any) -> _Undo:

@@ -17,7 +17,7 @@ from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
 from tf_amp_kit.precision.conversion.files import SavedModel, read_saved, weights_file
 from tf_amp_kit.precision.layer_policies import policy_scope
 from tf_amp_kit.precision.pinning.carried import apply_carried
-from tf_amp_kit.precision.pinning.on_conflict import curing
+from tf_amp_kit.precision.pinning.on_conflict import curing_unless_resting
 from tf_amp_kit.precision.pinning.pins import HoldsPins, Pins
 from tf_amp_kit.precision.pinning.policy_map import pins_are_carried
 
@@ -86,7 +86,7 @@ def load_model(
         _keras.sharing_revived(),
         pins_are_carried(),
         # What failed in half when it was made fails again, before its pins can be applied.
-        curing(),
+        curing_unless_resting(),
     ):
         model = _loaded(str(path), saved, compile, safe_mode)
         _apply_carried(path, model)

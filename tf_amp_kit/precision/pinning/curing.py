@@ -1,62 +1,39 @@
 """Pinning what half precision makes fail, when a model is built or first called.
 
-A layer whose call raises because of dtypes is turned to float32 and called again. Of
-the layers that may be to blame the innermost one that cures it is taken: a sublayer
-whose half result the failing code got, then the layer itself. A model that is built
-already is rehearsed before its first call: in a graph that never runs, so that nothing
-is computed twice, and what has no kernel is found before it is run.
+A call that runs eagerly runs as it would, and is made once more with pins if dtypes make
+it fail: `attempts` has how. What a graph is traced of can be made only once, as all that a
+failed attempt put into it would stay: before that, the call is rehearsed in a graph that
+never runs, in which what has no kernel raises, too. Shapes are inferred where nothing is
+kept, so that attempts are made in place there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, Final
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
 from tf_amp_kit.callers import stacklevel_of_user
-from tf_amp_kit.errors import AmpError, ConflictWarning, LayerError
-from tf_amp_kit.formats import is_half
+from tf_amp_kit.errors import AmpError, ConflictWarning
 from tf_amp_kit.precision.pinning import registry
 from tf_amp_kit.precision.pinning.applying import set_pins
-from tf_amp_kit.precision.pinning.registry import Claim
-from tf_amp_kit.precision.pinning.rehearsal import rehearsed
+from tf_amp_kit.precision.pinning.attempts import Attempts, Cured, holds_half_layers
+from tf_amp_kit.precision.pinning.rehearsal import rehearsed, spec_of
 from tf_amp_kit.precision.pinning.targets import held
 from tf_amp_kit.tables import some
-from tf_amp_kit.tracing.conflicts import POSSIBLE_ERRORS, Clash, describe
+from tf_amp_kit.tracing.conflicts import POSSIBLE_ERRORS, describe
 from tf_amp_kit.tracing.inputs import accepts_training, candidate_specs
-from tf_amp_kit.tracing.paths import ROOT, LayerPaths
-from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
+from tf_amp_kit.tracing.paths import LayerPaths
+from tf_amp_kit.tracing.state import variables_restored_on_failure
 
 __all__ = ["UNSET", "Curing", "in_this_context", "resting"]
-
-# How many sublayers are tried, the latest first, before the layer around them: those
-# that the failing line has got results of are among the last that ran.
-_MAX_SUBLAYERS: Final = 4
-
-
-@dataclass(eq=False)
-class _Call:
-    """A layer call while it runs; `givers` are sublayers that returned half tensors."""
-
-    layer: Any
-    givers: list[Any] = field(default_factory=list)
-    #: Layers that were tried in vain, for the outermost call and all that it makes.
-    in_vain: list[Any] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Cured:
-    layer: Any  # a weak reference
-    claim: Claim
-    label: str
 
 
 class Curing:
@@ -64,14 +41,14 @@ class Curing:
 
     def __init__(self, *, warns: bool = True) -> None:
         self._warns = warns
-        self._cured: list[_Cured] = []
+        self._cured: list[Cured] = []
         self._num_told = 0
-        self._rehearsed: WeakKeyDictionary[Any, set[bool]] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[Any, set[Hashable]] = WeakKeyDictionary()
 
     def told(self) -> list[str]:
         """Returns what was pinned since the last time, each with the reason."""
         found = [one.label for one in self._cured[self._num_told :]]
-        self._num_told = len(self._cured)
+        self._num_told += len(found)
         return found
 
     def warn(self) -> None:
@@ -89,16 +66,20 @@ class Curing:
 
     def run(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Runs a layer call, in float32 if half precision makes it fail."""
-        outer = _call.get()
-        if outer is None and isinstance(layer, keras.Model):
-            self._rehearse_once(layer, original, args, kwargs)
-        mark = len(self._cured)
-        outputs = self._called(layer, outer, original, args, kwargs)
-        if outer is None:
-            if len(self._cured) > mark:
-                self._settle(layer)
-        elif _holds_half(outputs):
-            outer.givers.append(layer)
+        attempts = _attempts.get()
+        if attempts is not None:
+            return attempts.call(layer, original, args, kwargs)
+        if _keras.is_stateless() or _is_symbolic((args, kwargs)):
+            return self._in_place(layer, original, args, kwargs)
+        if _is_within.get():
+            return original(layer, *args, **kwargs)
+        key = _key(args, kwargs)
+        if key in self._seen.get(layer, ()) or _is_one_of_several_replicas():
+            with _keras.context_value(_is_within, True):
+                return original(layer, *args, **kwargs)
+        run = self._eagerly if tf.executing_eagerly() else self._after_a_rehearsal
+        outputs = run(layer, original, args, kwargs)
+        self._seen.setdefault(layer, set()).add(key)
         return outputs
 
     def rehearse(self, model: Any) -> None:
@@ -112,101 +93,86 @@ class Curing:
         """
         specs = next(iter(candidate_specs(model, None)))
         for mode in ({"training": False}, {"training": True}) if accepts_training(model) else ({},):
-            kwargs = {**specs.kwargs, **mode}
-            self._rehearse_once(model, keras.layers.Layer.__call__, specs.args, kwargs)
+            self._rehearse(model, keras.layers.Layer.__call__, specs.args, {**specs.kwargs, **mode})
 
-    def _rehearse_once(
-        self, model: Any, original: Callable[..., Any], args: Any, kwargs: Any
-    ) -> None:
-        modes = self._rehearsed.setdefault(model, set())
-        training = bool(kwargs.get("training"))
-        # A `build` may keep tensors, and those of a rehearsal would be of no use.
-        if not model.built or training in modes:
-            return
-        if _is_symbolic((args, kwargs)) or _is_one_of_several_replicas():
-            return
-        modes.add(training)
-        mark = len(self._cured)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return self._called(model, None, original, args, kwargs)
-
+    def _eagerly(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Makes a call as it would be made, and again from the start if dtypes make it fail."""
+        paths = LayerPaths(layer)
         try:
-            rehearsed(model, call, args, kwargs)
-        except (AmpError, *USER_CODE_ERRORS):
-            self._take_back(mark)  # the call itself will say what is wrong
-        except BaseException:
-            self._take_back(mark)
-            modes.discard(training)
-            raise
-        self._settle(model)
+            with (
+                _keras.context_value(_is_within, True),
+                _keras.unbuilt_again(one for _, one in paths),
+                variables_restored_on_failure(paths),
+            ):
+                return original(layer, *args, **kwargs)
+        except POSSIBLE_ERRORS as error:
+            if not (describe(error).blames_half and holds_half_layers(layer)):
+                raise
+            return self._in_place(layer, original, args, kwargs)
+
+    def _after_a_rehearsal(
+        self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Makes a call that is traced into a graph which will run."""
+        # Errors are left to the call itself, which will say what is wrong.
+        if not layer.built:
+            with contextlib.suppress(Exception), _keras.unbuilt_again([layer]):
+                _keras.build_as_called(layer, args, kwargs)
+        with contextlib.suppress(Exception):
+            self._rehearse(layer, original, args, kwargs)
+        with _keras.context_value(_is_within, True):
+            return original(layer, *args, **kwargs)
+
+    def _rehearse(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        if not holds_half_layers(layer):
+            return
+        with self._attempting(layer) as attempts:
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return attempts.call(layer, original, args, kwargs)
+
+            rehearsed(layer, call, args, kwargs)
         self.warn()
 
-    def _called(
-        self, layer: Any, outer: _Call | None, original: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Any:
-        call = _Call(layer, in_vain=outer.in_vain if outer else [])
+    def _in_place(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        with self._attempting(layer) as attempts:
+            return attempts.call(layer, original, args, kwargs)
 
-        def attempt() -> Any:
-            call.givers.clear()
-            with _keras.unbuilt_again(() if layer.built else [one for _, one in LayerPaths(layer)]):
-                return original(layer, *args, **kwargs)
-
-        with _keras.context_value(_call, call):
-            try:
-                return attempt()
-            except POSSIBLE_ERRORS as error:
-                clash = describe(error)
-                if clash.is_missing_kernel or clash.is_about_dtypes:
-                    for candidate in _candidates(call):
-                        mark = len(self._cured)
-                        if self._pin(candidate, clash):
-                            try:
-                                return attempt()
-                            except BaseException as again:
-                                self._take_back(mark)
-                                if not isinstance(again, POSSIBLE_ERRORS):
-                                    raise
-                        call.in_vain.append(candidate)
-                raise
-
-    def _pin(self, layer: Any, clash: Clash) -> bool:
-        """Turns a layer to float32, unless it is that already, or stores half weights."""
-        if not any(is_half(one.compute_dtype) for _, one in LayerPaths(layer)):
-            return False
-        claim = Claim(_reason(clash), is_named=False)
+    @contextlib.contextmanager
+    def _attempting(self, root: Any) -> Iterator[Attempts]:
+        """Keeps the pins of a call that succeeds; one that fails leaves none."""
+        attempts = Attempts()
         try:
-            registry.pin(LayerPaths(layer), ROOT, claim)
-        except LayerError:
-            return False
-        label = f"{layer.name} ({type(layer).__name__}, {claim.reason})"
-        self._cured.append(_Cured(ref(layer), claim, label))
-        return True
-
-    def _take_back(self, mark: int) -> None:
-        """Takes off what was pinned in an attempt that failed."""
-        for one in reversed(self._cured[mark:]):
-            layer = one.layer()
-            if layer is not None:
-                registry.unpin(layer, [(layer, one.claim)])
-        del self._cured[mark:]
+            with _keras.context_value(_attempts, attempts):
+                yield attempts
+        except BaseException:
+            attempts.take_back()
+            raise
+        if attempts.cured:
+            self._cured += attempts.cured
+            self._settle(root)
 
     def _settle(self, root: Any) -> None:
         """Gives pins below a model, or a layer, their place in its configuration."""
         alive = [(layer, one.claim) for one in self._cured if (layer := one.layer()) is not None]
-        paths = LayerPaths(root) if alive else ()
+        paths = LayerPaths(root)
         held_here = {id(layer): path for path, layer in paths}
         found = [pair for pair in alive if id(pair[0]) in held_here]
         # Those of an earlier time are claims of `set_pins` by now, which finds them itself.
         new = [pair for pair in found if any(one is pair[1] for one in registry.claims(pair[0]))]
-        if found:
-            reasons = {held_here[id(layer)]: claim.reason for layer, claim in new}
-            registry.unpin(root, new)
+        reasons = {held_here[id(layer)]: claim.reason for layer, claim in new}
+        registry.unpin(root, new)
+        try:
             with tf.init_scope(), resting():
                 set_pins(root, dict(held(LayerPaths(root), reasons)), is_named=False, look=False)
+        except AmpError:  # no file keeps them
+            for layer, claim in new:
+                registry.pin(LayerPaths(layer), "", claim)
 
 
-_call: ContextVar[_Call | None] = ContextVar("call", default=None)
+_attempts: ContextVar[Attempts | None] = ContextVar("attempts", default=None)
+# Whether a call is being made as it would be without any of this.
+_is_within: ContextVar[bool] = ContextVar("is_within", default=False)
 UNSET: Final = object()
 #: What cures calls in this context: a `Curing`, None for nothing, or what holds elsewhere.
 in_this_context: ContextVar[Any] = ContextVar("curing", default=UNSET)
@@ -219,23 +185,12 @@ def resting() -> Iterator[None]:
         yield
 
 
-def _candidates(call: _Call) -> list[Any]:
-    """Returns what may be pinned for a call that failed, the innermost first."""
-    latest = [*dict.fromkeys(reversed(call.givers))][:_MAX_SUBLAYERS]
-    return [one for one in (*latest, call.layer) if not any(one is other for other in call.in_vain)]
-
-
-def _reason(clash: Clash) -> str:
-    what = " and ".join(clash.dtypes) or "half precision"
-    operation = f" in {clash.operation}" if clash.operation else ""
-    if clash.is_missing_kernel:
-        return f"{clash.operation or 'an operation'} has no {what} kernel"
-    return f"{what} {'meet' if len(clash.dtypes) > 1 else 'is refused'}{operation}"
-
-
-def _holds_half(outputs: Any) -> bool:
-    dtypes = (getattr(value, "dtype", "") for value in tf.nest.flatten(outputs))
-    return any(is_half(str(getattr(dtype, "name", dtype))) for dtype in dtypes)
+def _key(args: Any, kwargs: Any) -> Hashable:
+    """Returns what tells calls apart that may take different ways through the code."""
+    leaves = (spec_of(leaf) or leaf for leaf in tf.nest.flatten((args, kwargs)))
+    plain = (bool, int, float, str, type(None), tf.TypeSpec)
+    kinds = (leaf if isinstance(leaf, plain) else type(leaf) for leaf in leaves)
+    return (tf.executing_eagerly(), tuple(sorted(kwargs)), *kinds)
 
 
 def _is_symbolic(arguments: Any) -> bool:

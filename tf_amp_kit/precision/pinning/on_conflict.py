@@ -13,7 +13,7 @@ from tf_amp_kit import _keras
 from tf_amp_kit.precision.pinning.curing import UNSET, Curing, in_this_context, resting
 from tf_amp_kit.tracing.observe import is_observed
 
-__all__ = ["curing", "resting"]
+__all__ = ["curing", "curing_unless_resting", "resting"]
 
 _everywhere: Curing | None = None
 
@@ -32,24 +32,35 @@ def curing(*, in_every_thread: bool = False) -> Iterator[Curing]:
     """
     global _everywhere
     found = Curing(warns=not in_every_thread)
-    with _patch.installed():
-        if in_every_thread:
-            before, _everywhere = _everywhere, found
-            try:
-                yield found
-            finally:
-                _everywhere = before
-        else:
-            with _keras.context_value(in_this_context, found):
-                yield found
-            found.warn()
+    with _calls.installed(), _train_functions.installed():
+        try:
+            if in_every_thread:
+                before, _everywhere = _everywhere, found
+                try:
+                    yield found
+                finally:
+                    _everywhere = before
+            else:
+                with _keras.context_value(in_this_context, found):
+                    yield found
+        finally:
+            found.warn()  # of what stays, also where the block raised
+
+
+def curing_unless_resting() -> contextlib.AbstractContextManager[Any]:
+    """Does what `curing` does, but where errors have been asked for."""
+    return contextlib.nullcontext() if in_this_context.get() is None else curing()
+
+
+def _present() -> Curing | None:
+    found = in_this_context.get()
+    return _everywhere if found is UNSET else found
 
 
 def _cured_calls(original: Any) -> Any:
     @functools.wraps(original)
     def cured_call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        found = in_this_context.get()
-        found = _everywhere if found is UNSET else found
+        found = _present()
         if found is None or is_observed():
             return original(layer, *args, **kwargs)
         return found.run(layer, original, args, kwargs)
@@ -57,4 +68,19 @@ def _cured_calls(original: Any) -> Any:
     return cured_call
 
 
-_patch = _keras.ClassPatch(keras.layers.Layer, "__call__", _cured_calls)
+def _rehearsing_before_replicas(original: Any) -> Any:
+    """Rehearses models that train on several replicas, which are threads of their own."""
+
+    @functools.wraps(original)
+    def make_train_function(model: Any, *args: Any, **kwargs: Any) -> Any:
+        found = _present()
+        if found is not None and model.distribute_strategy.num_replicas_in_sync > 1:
+            with contextlib.suppress(Exception):  # the replicas will say what is wrong
+                found.rehearse(model)
+        return original(model, *args, **kwargs)
+
+    return make_train_function
+
+
+_calls = _keras.ClassPatch(keras.layers.Layer, "__call__", _cured_calls)
+_train_functions = _keras.train_function_patch(_rehearsing_before_replicas)

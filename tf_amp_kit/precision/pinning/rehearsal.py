@@ -14,7 +14,7 @@ from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.recorder import is_plain_tensor
 from tf_amp_kit.tracing.state import undisturbed
 
-__all__ = ["rehearsed"]
+__all__ = ["rehearsed", "spec_of"]
 
 
 def rehearsed(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> None:
@@ -31,7 +31,7 @@ def rehearsed(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> N
         Exception: Whatever the call raises.
     """
     leaves = tf.nest.flatten((args, kwargs))
-    specs = [_spec_of(leaf) for leaf in leaves]
+    specs = [spec_of(leaf) for leaf in leaves]
     given = [spec for spec in specs if spec is not None]
     device_type = default_device_type()
 
@@ -59,7 +59,7 @@ def rehearsed(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> N
         _keras.trace_to_graph(traced, given, {})
 
 
-def _spec_of(value: Any) -> Any:
+def spec_of(value: Any) -> Any:
     """Returns the spec of what is a tensor or can be one, else None."""
     if isinstance(value, tf.TypeSpec):
         return value
