@@ -52,7 +52,7 @@ COUNTS_ITS_LAYERS = frozenset({"medicai/SegFormer-2d"})
 def test_an_architecture_is_seen_and_trained(name: str, policy: str, tmp_path: Path) -> None:
     trial = Trial(ALL[name], policy)
     assert trial.findings == expected_of(name, policy)
-    if trial.evidence is not None:
+    if trial.evidence is not None and not trial.raises_in_graphs:
         seen = {code: paths for code, paths in trial.findings.items() if code in EAGER_CODES}
         assert seen == trial.evidence.findings
         assert len(trial.half_outputs) == trial.evidence.num_half_outputs

@@ -78,6 +78,17 @@ class Trial:
         return evidence_of(self.plain_model, self.runs)
 
     @cached_property
+    def raises_in_graphs(self) -> bool:
+        """Whether a model that runs eagerly cannot be traced, as the audit said of it."""
+        if "AMP107" not in self.findings or self.plain_model is None:
+            return False
+        try:
+            tf.function(self.plain_model, autograph=False).get_concrete_function(self.batch, training=False)
+        except Exception:
+            return True
+        return False
+
+    @cached_property
     def report(self) -> amp.AuditReport:
         """The audit, of the model if it runs and of its builder else."""
         subject = self.plain_model if self.evidence else self.architecture.build
@@ -117,7 +128,7 @@ class Trial:
         """Trains one step, and returns the loss and how many weights have a gradient."""
         model, optimizer = self.model, amp.make_loss_scale_optimizer("sgd")
 
-        @tf.function
+        @tf.function(autograph=False)  # as Keras trains
         def step(batch: Any) -> tuple[Any, list[Any]]:
             with tf.GradientTape() as tape:
                 loss = tf.add_n([_mean(one) for one in _floats(model(batch, training=True))])

@@ -1,6 +1,5 @@
 """Small models around the layers of packages that are a layer or two.
 
-These are keras-mdn-layer, keras-tcn, ncps, tkan, keras-efficient-kan and mingru-keras.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import keras
 import numpy as np
 from keras_efficient_kan import KANLinear
 from keras_mdn_layer import MDN
-from mingru_keras import MinGRU
 from ncps.keras import LTC, CfC
 from ncps.wirings import AutoNCP
 from tcn import TCN
@@ -70,5 +68,4 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         lambda: KANLinear(4, grid_size=4),
         lambda: KANLinear(3, grid_size=3, spline_order=2, use_layernorm=False),
     ),
-    _sequential("mingru_keras/MinGRU", lambda: MinGRU(4)),
 )
