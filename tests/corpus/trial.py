@@ -83,7 +83,9 @@ class Trial:
         if "AMP107" not in self.findings or self.plain_model is None:
             return False
         try:
-            tf.function(self.plain_model, autograph=False).get_concrete_function(self.batch, training=False)
+            tf.function(self.plain_model, autograph=False).get_concrete_function(
+                self.batch, training=False
+            )
         except Exception:
             return True
         return False

@@ -7,11 +7,13 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import layers
 
 import tf_amp_kit as amp
 from tests.distributed import cases
 from tests.distributed.mirrored_steps import strategy_over
+from tf_amp_kit.tracing.paths import LayerPaths
 
 CASES = cases.Cases()
 
@@ -85,3 +87,45 @@ def compare(where: str) -> Any:
         report = amp.compare_gradients(model, X, Y, loss_scale=8.0, verbose=0)
     (gradient,) = report.pairs
     return {"path": gradient.path, "cosine": gradient.cosine, "error": gradient.relative_error}
+
+
+class FailsInTraining(layers.Layer):
+    """Normalizes, and multiplies by a float32 constant in training."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.norm = layers.BatchNormalization(momentum=0.5)
+
+    def build(self, shape: Any) -> None:
+        self.norm.build(shape)
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        x = self.norm(inputs, training=training)
+        return tf.square(x) * tf.ones([1]) if training else x
+
+
+class Subclassed(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clash, self.head = FailsInTraining(name="clash"), layers.Dense(1, name="head")
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        return self.head(self.clash(inputs, training=training))
+
+
+@CASES.case("cure, functional", True)
+@CASES.case("cure, subclassed", False)
+def cure(is_functional: bool) -> Any:
+    with amp.amp_scope("bf16", on_conflict="float32"), strategy_over(2).scope():
+        if is_functional:
+            clash, head = FailsInTraining(name="clash"), layers.Dense(1, name="head")
+            model = keras.Sequential([keras.Input((1,)), clash, head])
+        else:
+            model = Subclassed()
+            clash = model.clash
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+        model.fit(X, Y, batch_size=4, verbose=0)
+    return {
+        "dtypes": {path: one.compute_dtype for path, one in LayerPaths(model) if path},
+        "mean": clash.norm.moving_mean.numpy().tolist(),
+    }

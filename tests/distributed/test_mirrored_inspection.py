@@ -51,3 +51,10 @@ def test_the_gradients_of_a_mirrored_model_are_compared(mirrored: Run, where: st
         "cosine": 1.0,
         "error": 0.0,
     }
+
+
+@pytest.mark.parametrize("kind", ["functional", "subclassed"])
+def test_what_fails_in_replicas_is_pinned_before_they_run(mirrored: Run, kind: str):
+    dtypes = {"clash": "bfloat16", "clash/norm": "float32", "head": "bfloat16"}
+    # One step from zero over ones, with a momentum of a half.
+    assert mirrored.value(f"cure, {kind}") == {"dtypes": dtypes, "mean": [0.5]}

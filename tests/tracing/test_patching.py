@@ -85,6 +85,16 @@ def test_an_interruption_while_it_is_installed_leaves_the_original(owner, when):
     assert works(owner, patch)
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_an_interruption_on_the_way_out_leaves_the_next_scope_takes_away(owner, when):
+    patch, original = ClassPatch(owner, "say", made_loud), owner.__dict__["say"]
+    with pytest.raises(KeyboardInterrupt), patch.installed():
+        Interrupted.when = when
+    with patch.installed():
+        assert owner().say() == "said!"
+    assert owner.__dict__["say"] is original
+
+
 def test_an_attribute_that_is_not_there_is_said_each_time(owner):
     patch = ClassPatch(owner, "shout", made_loud)
     for _ in range(2):

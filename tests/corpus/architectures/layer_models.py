@@ -1,6 +1,4 @@
-"""Small models around the layers of packages that are a layer or two.
-
-"""
+"""Small models around the layers of packages that are a layer or two."""
 
 from __future__ import annotations
 
