@@ -344,6 +344,26 @@ def test_another_thread_is_none_of_its_business():
     assert len(caught) == 1
 
 
+def test_the_warning_says_what_keeps_more_in_half_where_layers_are_pinned_whole():
+    class Net(keras.Model):
+        def __init__(self, around=lambda layer: layer):
+            super().__init__()
+            self.first, self.last = around(TimesOnes()), layers.Dense(4)
+
+        def call(self, x):
+            x = self.first(x)
+            return x + self.last(x)
+
+    with pytest.warns(ConflictWarning, match="Net with all 2 layers .* Float32"), curing():
+        whole = Net()
+        whole(np.ones((1, 4)))
+    with curing():
+        wrapped = Net(amp.layers.Float32)
+        wrapped(np.ones((1, 4)))
+    assert set(policies(whole).values()) == {"float32"}
+    assert policies(wrapped)["last"] == "bfloat16"
+
+
 def test_an_unknown_way_out_is_refused():
     message = (
         "Unknown way out of a conflict. Expected one of ['raise', 'float32']. "

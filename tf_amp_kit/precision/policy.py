@@ -131,11 +131,13 @@ def amp_scope(
         on_conflict: What happens to a layer whose call raises because of dtypes, or
             that runs an operation without a half-precision kernel. `"raise"`: the
             error is yours. `"float32"`: the innermost layer that cures it is pinned, and
-            called again. That holds while the block lasts, for models that are built, called
-            or trained in it: before the first call of a model, and the first with
-            `training=True`, such layers are found by a trace. One warning lists them;
-            `Pins.on(model)` and `pin_float32(model)` have the pins. None is what holds
-            around the block, and `"raise"` elsewhere.
+            called again, for models that are built, called or trained while the block
+            lasts. A call that is made again counts once: statistics, seeds and metrics move
+            as they would have. What is traced into a graph is traced once before, to look.
+            What only gradients cannot do, and loops of one's own over several replicas,
+            raise as ever. One warning lists the layers; `Pins.on(model)` and
+            `pin_float32(model)` have the pins. None is what holds around the block, and
+            `"raise"` elsewhere.
 
     Returns:
         A context manager that gives the `AmpState`.

@@ -42,12 +42,14 @@ class Cured:
     Attributes:
         layer: A weak reference to it.
         claim: The pin.
-        label: Its name, and why.
+        label: Its name, what it holds, and why.
+        is_whole: Whether layers that it holds are pinned with it.
     """
 
     layer: Any
     claim: Claim
     label: str
+    is_whole: bool
 
 
 @dataclass(eq=False)
@@ -156,11 +158,13 @@ class Attempts:
         """Turns a layer to float32, unless it is that already, or stores half weights."""
         if not holds_half_layers(layer):
             return False
-        claim = Claim(_reason(clash), is_named=False)
-        label = f"{layer.name} ({type(layer).__name__}, {claim.reason})"
-        self.cured.append(Cured(ref(layer), claim, label))
+        claim, paths = Claim(_reason(clash), is_named=False), LayerPaths(layer)
+        num_inside = sum(1 for _ in paths) - 1
+        self.cured.append(
+            Cured(ref(layer), claim, _label(layer, num_inside, claim), num_inside > 0)
+        )
         try:
-            registry.pin(LayerPaths(layer), ROOT, claim)
+            registry.pin(paths, ROOT, claim)
         except LayerError:
             self.cured.pop()
             return False
@@ -186,6 +190,11 @@ def _taken_back_on_failure(layer: Any) -> Iterator[None]:
         variables_restored_on_failure(paths),
     ):
         yield
+
+
+def _label(layer: Any, num_inside: int, claim: Claim) -> str:
+    whole = f" with all {num_inside} layers in it" if num_inside else ""
+    return f"{layer.name} ({type(layer).__name__}{whole}, {claim.reason})"
 
 
 def _reason(clash: Clash) -> str:

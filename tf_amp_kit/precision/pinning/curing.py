@@ -36,6 +36,13 @@ from tf_amp_kit.tracing.state import variables_restored_on_failure
 __all__ = ["UNSET", "Curing", "in_this_context", "resting"]
 
 
+# What to do about a layer whose code mixes what several of its layers return.
+_LESS: Final = (
+    " More can stay in half where code casts constants to the dtype of the tensors that they "
+    "meet, or where `tf_amp_kit.layers.Float32(layer)` casts the result of one layer back."
+)
+
+
 class Curing:
     """Pins what fails, and remembers what it pinned; keeps no layer alive."""
 
@@ -53,13 +60,17 @@ class Curing:
 
     def warn(self) -> None:
         """Warns of what was pinned since the last time."""
-        labels = self.told() if self._warns else []
+        if not self._warns:
+            return
+        is_whole = any(one.is_whole for one in self._cured[self._num_told :])
+        labels = self.told()
         if labels:
             one, shown = len(labels) == 1, some(labels).replace("'", "")
             warnings.warn(
                 f"{'A layer fails' if one else f'{len(labels)} layers fail'} in half precision, "
                 f"and {'is' if one else 'are'} pinned in float32: {shown}. "
-                "`tf_amp_kit.Pins.on(model)` has the pins, to print, save or undo.",
+                "`tf_amp_kit.Pins.on(model)` has the pins, to print, save or undo."
+                f"{_LESS if is_whole else ''}",
                 ConflictWarning,
                 stacklevel=stacklevel_of_user(),
             )
