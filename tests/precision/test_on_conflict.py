@@ -348,13 +348,14 @@ def test_the_warning_says_what_keeps_more_in_half_where_layers_are_pinned_whole(
     class Net(keras.Model):
         def __init__(self, around=lambda layer: layer):
             super().__init__()
-            self.first, self.last = around(TimesOnes()), layers.Dense(4)
+            self.first, self.second, self.last = around(TimesOnes()), layers.ReLU(), layers.ReLU()
 
         def call(self, x):
             x = self.first(x)
+            x = x + self.second(x)
             return x + self.last(x)
 
-    with pytest.warns(ConflictWarning, match="Net with all 2 layers .* Float32"), curing():
+    with pytest.warns(ConflictWarning, match="Net with all 3 layers .* Float32"), curing():
         whole = Net()
         whole(np.ones((1, 4)))
     with curing():
