@@ -355,7 +355,7 @@ def test_the_warning_says_what_keeps_more_in_half_where_layers_are_pinned_whole(
             x = x + self.second(x)
             return x + self.last(x)
 
-    with pytest.warns(ConflictWarning, match="Net with all 3 layers .* Float32"), curing():
+    with pytest.warns(ConflictWarning, match="Net with all 3 layers in it.*Float32"), curing():
         whole = Net()
         whole(np.ones((1, 4)))
     with curing():
