@@ -80,10 +80,12 @@ class Curing:
         attempts = _attempts.get()
         if attempts is not None:
             return attempts.call(layer, original, args, kwargs)
-        if _keras.is_stateless() or _is_symbolic((args, kwargs)):
+        if _keras.is_stateless():
             return self._in_place(layer, original, args, kwargs)
         if _is_within.get():
             return original(layer, *args, **kwargs)
+        if _is_symbolic((args, kwargs)):
+            return self._in_place(layer, original, args, kwargs)
         key = _key(args, kwargs)
         if key in self._seen.get(layer, ()) or _is_one_of_several_replicas():
             with _keras.context_value(_is_within, True):
@@ -105,6 +107,7 @@ class Curing:
         specs = next(iter(candidate_specs(model, None)))
         for mode in ({"training": False}, {"training": True}) if accepts_training(model) else ({},):
             self._rehearse(model, keras.layers.Layer.__call__, specs.args, {**specs.kwargs, **mode})
+        self.warn()
 
     def _eagerly(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Makes a call as it would be made, and again from the start if dtypes make it fail."""
@@ -131,6 +134,7 @@ class Curing:
                 _keras.build_as_called(layer, args, kwargs)
         with contextlib.suppress(Exception):
             self._rehearse(layer, original, args, kwargs)
+        self.warn()
         with _keras.context_value(_is_within, True):
             return original(layer, *args, **kwargs)
 
@@ -143,7 +147,6 @@ class Curing:
                 return attempts.call(layer, original, args, kwargs)
 
             rehearsed(layer, call, args, kwargs)
-        self.warn()
 
     def _in_place(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         with self._attempting(layer) as attempts:
@@ -197,10 +200,13 @@ def resting() -> Iterator[None]:
 
 
 def _key(args: Any, kwargs: Any) -> Hashable:
-    """Returns what tells calls apart that may take different ways through the code."""
+    """Returns what tells calls apart that may take different ways through the code.
+
+    Numbers are left out: they count steps and positions, and no two calls would be alike.
+    """
     leaves = (spec_of(leaf) or leaf for leaf in tf.nest.flatten((args, kwargs)))
-    plain = (bool, int, float, str, type(None), tf.TypeSpec)
-    kinds = (leaf if isinstance(leaf, plain) else type(leaf) for leaf in leaves)
+    by_value = (bool, str, type(None), tf.TypeSpec)
+    kinds = (leaf if isinstance(leaf, by_value) else type(leaf) for leaf in leaves)
     return (tf.executing_eagerly(), tuple(sorted(kwargs)), *kinds)
 
 
