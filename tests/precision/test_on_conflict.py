@@ -344,6 +344,16 @@ def test_another_thread_is_none_of_its_business():
     assert len(caught) == 1
 
 
+def test_whoever_makes_warnings_errors_gets_one_before_anything_is_trained():
+    with curing(), warnings.catch_warnings():
+        warnings.simplefilter("error", ConflictWarning)
+        model = net(FailsInTraining(name="clash"))
+        model.compile("sgd", "mse")
+        with pytest.raises(ConflictWarning, match="clash"):
+            model.fit(np.ones((4, 4)), np.ones((4, 1)), verbose=0)
+    assert int(model.optimizer.iterations) == 0
+
+
 def test_the_warning_says_what_keeps_more_in_half_where_layers_are_pinned_whole():
     class Net(keras.Model):
         def __init__(self, around=lambda layer: layer):
