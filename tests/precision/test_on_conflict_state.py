@@ -53,6 +53,17 @@ class Normalizing(layers.Layer):
         return self.norm.moving_mean.numpy()[1:] / X.mean(0)[1:]
 
 
+class Holding(layers.Layer):
+    """Holds a layer that fails, and that is pinned."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = Normalizing()
+
+    def build(self, shape):
+        self.inner.build(shape)
+
+
 @keras.saving.register_keras_serializable("tests_on_conflict_state")
 class TimesOnes(layers.Layer):
     def call(self, x):
@@ -260,14 +271,7 @@ def test_pins_are_undone_where_the_model_does_not_run_without_them():
 
 @pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
 def test_a_call_that_stops_for_another_reason_leaves_no_pins(stop):
-    class Stops(layers.Layer):
-        def __init__(self):
-            super().__init__()
-            self.inner = Normalizing()
-
-        def build(self, shape):
-            self.inner.build(shape)
-
+    class Stops(Holding):
         def call(self, x):
             self.inner(x)
             raise stop("by the user")
@@ -328,15 +332,14 @@ def test_an_error_that_float32_raises_does_not_hide_the_first():
 
 
 def test_a_pin_that_no_file_can_keep_stays():
-    class Holds(layers.Layer):
+    class Holds(Holding):
         def __init__(self):
             super().__init__()
             self.stored = layers.Dense(4, dtype="bfloat16")
-            self.inner = Normalizing()
 
         def build(self, shape):
+            super().build(shape)
             self.stored.build(shape)
-            self.inner.build(shape)
 
         def call(self, x):
             return tf.cast(self.inner(self.stored(x)), "bfloat16")
@@ -365,14 +368,7 @@ def test_threads_keep_their_pins_apart():
                 raise ValueError("float32 and bfloat16, and no way out")
             return x * tf.ones([4])
 
-    class Waits(layers.Layer):
-        def __init__(self):
-            super().__init__()
-            self.inner = Normalizing()
-
-        def build(self, shape):
-            self.inner.build(shape)
-
+    class Waits(Holding):
         def call(self, x):
             x = self.inner(x)
             cured.set()
