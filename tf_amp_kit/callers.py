@@ -17,6 +17,9 @@ __all__ = ["running_methods_of", "stacklevel_of_user"]
 
 _Owner = TypeVar("_Owner")
 
+# What TensorFlow makes of a function, in a file of its own: nobody can open it later.
+_MADE_OF_THE_USERS: Final = "__autograph_generated_file"
+
 # This package, and those whose frames stand between it and the user's.
 _NOT_THE_USERS: Final = (
     *(f"{Path(file).parent}{os.sep}" for file in (__file__, keras.__file__, tf.__file__)),
@@ -34,7 +37,8 @@ def stacklevel_of_user() -> int:
     level = 0
     for frame in _frames():
         level += 1
-        if not frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        file = frame.f_code.co_filename
+        if not file.startswith(_NOT_THE_USERS) and _MADE_OF_THE_USERS not in file:
             break
     return level
 

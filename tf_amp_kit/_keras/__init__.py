@@ -21,7 +21,7 @@ from tf_amp_kit._keras.captures import (
     written_variables,
 )
 from tf_amp_kit._keras.code import kind_of_keras_code
-from tf_amp_kit._keras.gradients import original_operation, originals_remembered
+from tf_amp_kit._keras.gradients import no_tape, original_operation, originals_remembered
 from tf_amp_kit._keras.graphs import (
     eager_operations_seen,
     function_graph,
@@ -32,6 +32,7 @@ from tf_amp_kit._keras.graphs import (
     may_be_written,
     op_callbacks_off,
     trace_to_graph,
+    traced_function_graph,
 )
 from tf_amp_kit._keras.kernels import onednn_accepts, onednn_is_enabled, registered_kernels
 from tf_amp_kit._keras.layers import (
@@ -132,6 +133,7 @@ __all__ = [
     "may_be_written",
     "metric_directions",
     "names_of_another_process",
+    "no_tape",
     "onednn_accepts",
     "onednn_is_enabled",
     "op_callbacks_off",
@@ -153,6 +155,7 @@ __all__ = [
     "state_restored_on_failure",
     "stored_dtype",
     "trace_to_graph",
+    "traced_function_graph",
     "tracked_layers",
     "train_function_patch",
     "trainable_variables_of",

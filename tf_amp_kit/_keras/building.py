@@ -64,8 +64,15 @@ _WAITING: Final = "uninitialized_variables"
 def _unbuilding(layer: Any) -> Callable[[], None]:
     attributes, tracker = dict(vars(layer)), layer._tracker
     stores = [store for _, store in tracker.config.values()]
-    lists = [*stores, *(one for one in attributes.values() if issubclass(type(one), list))]
-    contents = [(one, list(one)) for one in lists]
+    held = [*stores, *attributes.values()]
+    # By type, and past the methods of Keras's own containers, which would track anew.
+    lists = [(one, list(one)) for one in held if issubclass(type(one), list)]
+    others: list[tuple[Any, Any, Any]] = [
+        (kind, one, kind(one))
+        for kind in (dict, set)
+        for one in held
+        if issubclass(type(one), kind)
+    ]
     ids = {name: set(found) for name, found in tracker.stored_ids.items()}
     is_locked = tracker.locked
 
@@ -74,8 +81,11 @@ def _unbuilding(layer: Any) -> Callable[[], None]:
         vars(layer).clear()  # past `__delattr__`, which would untrack one by one
         vars(layer).update(attributes)
         layer._dtype_policy = policy
-        for one, before in contents:
+        for one, before in lists:
             list.__setitem__(one, slice(None), before)
+        for kind, one, content in others:
+            kind.clear(one)
+            kind.update(one, content)
         tracker.stored_ids.update(ids)
         tracker.locked = is_locked
 

@@ -16,6 +16,17 @@ from tf_amp_kit._keras.patching import ClassPatch, context_value
 _remembering: ContextVar[bool] = ContextVar("remembering", default=False)
 
 
+def no_tape() -> contextlib.AbstractContextManager[Any]:
+    """Hides what runs in a `with` block from all tapes.
+
+    Uses `tensorflow.python.eager.record.stop_recording`: the public name is a method of a
+    tape, and others may be open.
+    """
+    from tensorflow.python.eager import record
+
+    return record.stop_recording()  # type: ignore[no-any-return]
+
+
 class _AttributesOf(tuple[Any, ...]):
     """The attributes of an operation as a tape keeps them, and the operation."""
 

@@ -214,6 +214,22 @@ def is_compiled_by_xla() -> bool:
     return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
+def traced_function_graph() -> Any:
+    """Returns the graph of the function that is being traced.
+
+    Uses `outer_graph` of `FuncGraph`, of a class that has no public name, and the names of
+    its classes for branches and loops: those are parts of the function around them.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    while type(graph).__name__ in (
+        "CondBranchFuncGraph",
+        "WhileBodyFuncGraph",
+        "WhileCondFuncGraph",
+    ):
+        graph = graph.outer_graph
+    return graph
+
+
 def may_be_written(variable: Any) -> bool:
     """Tells whether the graph being traced may have written a variable by now.
 

@@ -138,7 +138,8 @@ def describe(error: BaseException) -> Clash:
     )
     operation = _ONEDNN_PATTERN.sub("", operation)
     is_missing_kernel = _MISSING_KERNEL_PATTERN.search(message) is not None
-    met_half = len(dtypes) > 1 and any(map(is_half, dtypes))
+    is_about_dtypes = _ABOUT_DTYPES_PATTERN.search(message) is not None
+    met_half = is_about_dtypes and len(dtypes) > 1 and any(map(is_half, dtypes))
     names_half = met_half or _HALF_PATTERN.search(message) is not None
     return Clash(
         dtypes=dtypes,
@@ -147,7 +148,7 @@ def describe(error: BaseException) -> Clash:
         source=source_of(_frames(error)),
         operation=operation,
         is_missing_kernel=is_missing_kernel,
-        is_about_dtypes=_ABOUT_DTYPES_PATTERN.search(message) is not None,
+        is_about_dtypes=is_about_dtypes,
         blames_half=(is_missing_kernel or names_half) and not isinstance(error, _OTHER_ERRORS),
     )
 

@@ -34,7 +34,7 @@ def written_at(operation: Any) -> Source | None:
 
 def _observe_calls(original: Any, *, but_layers: bool = False) -> Any:
     @functools.wraps(original)
-    def observed_call(operation: Any, *args: Any, **kwargs: Any) -> Any:
+    def observed_call(operation: Any, /, *args: Any, **kwargs: Any) -> Any:
         recorder = _recorder.get()
         if recorder is None or (but_layers and isinstance(operation, keras.layers.Layer)):
             return original(operation, *args, **kwargs)
@@ -49,7 +49,7 @@ _observe_operations = functools.partial(_observe_calls, but_layers=True)
 
 def _observe_symbolic_calls(original: Any) -> Any:
     @functools.wraps(original)
-    def symbolic_call(operation: Any, *args: Any, **kwargs: Any) -> Any:
+    def symbolic_call(operation: Any, /, *args: Any, **kwargs: Any) -> Any:
         recorder = _recorder.get()
         if recorder is not None and not isinstance(operation, keras.layers.Layer):
             source = source_of(current_frames())

@@ -93,15 +93,18 @@ def _restoring_variables(paths: LayerPaths) -> _Undo:
             if isinstance(own, tf.Variable):
                 found[id(own)] = own
     # Reading shares the buffer: an assignment then makes a new one, so that only
-    # what is written costs memory.
-    before = [
-        (one, tf.convert_to_tensor(one.value if isinstance(one, keras.Variable) else one))
-        for one in found.values()
-    ]
+    # what is written costs memory. A tape of the user's has nothing to do with it, and a
+    # layer around it may read what is stored in another dtype.
+    with _keras.autocast_scope(None), _keras.no_tape():
+        before = [
+            (one, tf.convert_to_tensor(one.value if isinstance(one, keras.Variable) else one))
+            for one in found.values()
+        ]
 
     def restore() -> None:
-        for variable, value in before:
-            variable.assign(value)
+        with _keras.no_tape():
+            for variable, value in before:
+                variable.assign(value)
 
     return restore
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import ref
 
-import tensorflow as tf
+import keras
 
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
@@ -23,12 +23,13 @@ from tf_amp_kit.formats import is_half
 from tf_amp_kit.precision.layer_policies import policy_scope
 from tf_amp_kit.precision.pinning import registry
 from tf_amp_kit.precision.pinning.registry import Claim
+from tf_amp_kit.precision.pinning.rehearsal import is_kept_graph
 from tf_amp_kit.tracing.conflicts import POSSIBLE_ERRORS, Clash, describe
 from tf_amp_kit.tracing.paths import ROOT, LayerPaths
 from tf_amp_kit.tracing.state import variables_restored_on_failure
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
-__all__ = ["Attempts", "Cured", "holds_half_layers"]
+__all__ = ["Attempts", "Cured", "holds_half_layers", "left_on_failure"]
 
 # How many sublayers are tried, the latest first, before the layer around them: those
 # that the failing line has got results of are among the last that ran.
@@ -40,13 +41,13 @@ class Cured:
     """A layer that was pinned.
 
     Attributes:
-        layer: A weak reference to it.
+        layer_ref: A weak reference to it.
         claim: The pin.
         label: Its name, what it holds, and why.
         is_whole: Whether layers that it holds are pinned with it.
     """
 
-    layer: Any
+    layer_ref: Any
     claim: Claim
     label: str
     is_whole: bool
@@ -84,11 +85,22 @@ class _Call:
         return None
 
 
+class _AgainFromOutside(BaseException):
+    """Leaves a function that is being traced, so that nobody keeps what failed in it."""
+
+
 class Attempts:
-    """What was pinned within one outermost call, and what was tried in vain."""
+    """What was pinned within one outermost call, and what was tried in vain.
+
+    Attributes:
+        cured: What was pinned.
+        are_made: Whether calls that fail are made again. Otherwise they run as they would,
+            but where shapes are inferred, which leaves nothing behind.
+    """
 
     def __init__(self) -> None:
         self.cured: list[Cured] = []
+        self.are_made = True
         self._in_vain: list[Any] = []
 
     def call(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -103,15 +115,32 @@ class Attempts:
         Raises:
             Exception: What the first attempt raised, if nothing cures it.
         """
+        if not (self.are_made or _keras.is_stateless()):
+            return original(layer, *args, **kwargs)
         outer, call = _call.get(), _Call(layer)
 
         def attempt() -> Any:
             call.givers.clear()
-            with _taken_back_on_failure(layer), _keras.context_value(_call, call):
+            with left_on_failure(layer), _keras.context_value(_call, call):
                 return original(layer, *args, **kwargs)
 
+        # What is traced here will be called, and so would what failed in it.
+        is_kept = is_kept_graph()
+        while True:
+            try:
+                outputs = self._cured(call, attempt, is_kept=is_kept)
+                break
+            except _AgainFromOutside:
+                if is_kept:
+                    raise
+        tensors = _half_tensors(outputs)
+        if outer is not None and tensors:
+            outer.givers.append(_Giver(layer, tensors, call.maker_of(tensors)))
+        return outputs
+
+    def _cured(self, call: _Call, attempt: Callable[[], Any], *, is_kept: bool) -> Any:
         try:
-            outputs = attempt()
+            return attempt()
         except POSSIBLE_ERRORS as error:
             clash = describe(error)
             if not clash.blames_half:
@@ -119,28 +148,26 @@ class Attempts:
             for candidate in self._candidates(call):
                 mark = len(self.cured)
                 if self._pin(candidate, clash):
-                    is_made_now = candidate is layer and not layer.built
+                    is_made_now = candidate is call.layer and not candidate.built
+                    # What its `build` makes without a dtype takes the global policy.
+                    scope = policy_scope("float32") if is_made_now else contextlib.nullcontext()
                     try:
-                        # What its `build` makes without a dtype takes the global policy.
-                        with policy_scope("float32") if is_made_now else contextlib.nullcontext():
+                        with scope:
                             outputs = attempt()
-                        break
                     except USER_CODE_ERRORS:
                         self.take_back(mark)
+                    else:
+                        if is_kept:
+                            raise _AgainFromOutside from None
+                        return outputs
                 self._in_vain.append(candidate)
-            else:
-                raise
-        if outer is not None:
-            tensors = _half_tensors(outputs)
-            if tensors:
-                outer.givers.append(_Giver(layer, tensors, call.maker_of(tensors)))
-        return outputs
+            raise
 
     def take_back(self, mark: int = 0) -> None:
         """Takes off what was pinned since there were `mark` pins."""
         while len(self.cured) > mark:
             one = self.cured[-1]
-            layer = one.layer()
+            layer = one.layer_ref()
             if layer is not None:
                 registry.unpin(layer, [(layer, one.claim)])
             self.cured.pop()
@@ -180,12 +207,16 @@ def holds_half_layers(layer: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _taken_back_on_failure(layer: Any) -> Iterator[None]:
-    """Leaves a layer as it is now, in what counts, if a `with` block fails."""
+def left_on_failure(layer: Any) -> Iterator[None]:
+    """Leaves a layer as it is now, in what counts, if a `with` block fails.
+
+    Args:
+        layer: The layer.
+    """
     paths = LayerPaths(layer)
     layers = [one for _, one in paths]
     with (
-        _keras.unbuilt_again(() if layer.built else layers),
+        _keras.unbuilt_again(layers),
         _keras.state_restored_on_failure(layers),
         variables_restored_on_failure(paths),
     ):
@@ -206,5 +237,5 @@ def _reason(clash: Clash) -> str:
 
 
 def _half_tensors(outputs: Any) -> list[Any]:
-    dtypes = ((value, getattr(value, "dtype", "")) for value in tf.nest.flatten(outputs))
+    dtypes = ((value, getattr(value, "dtype", "")) for value in keras.tree.flatten(outputs))
     return [value for value, dtype in dtypes if is_half(str(getattr(dtype, "name", dtype)))]

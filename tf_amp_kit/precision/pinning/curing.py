@@ -13,7 +13,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import keras
@@ -24,17 +24,26 @@ from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import AmpError, ConflictWarning
 from tf_amp_kit.precision.pinning import registry
 from tf_amp_kit.precision.pinning.applying import set_pins
-from tf_amp_kit.precision.pinning.attempts import Attempts, Cured, holds_half_layers
+from tf_amp_kit.precision.pinning.attempts import (
+    Attempts,
+    Cured,
+    holds_half_layers,
+    left_on_failure,
+)
 from tf_amp_kit.precision.pinning.rehearsal import rehearsed, spec_of
 from tf_amp_kit.precision.pinning.targets import held
 from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.conflicts import POSSIBLE_ERRORS, describe
 from tf_amp_kit.tracing.inputs import accepts_training, candidate_specs
-from tf_amp_kit.tracing.paths import LayerPaths
-from tf_amp_kit.tracing.state import variables_restored_on_failure
+from tf_amp_kit.tracing.paths import ROOT, LayerPaths
 
 __all__ = ["UNSET", "Curing", "in_this_context", "resting"]
 
+
+_Original: TypeAlias = Callable[..., Any]
+
+# How many kinds of calls of one layer are told apart by the numbers among their arguments.
+_MAX_KEYS: Final = 64
 
 # What to do about a layer whose code mixes what several of its layers return.
 _LESS: Final = (
@@ -75,25 +84,25 @@ class Curing:
                 stacklevel=stacklevel_of_user(),
             )
 
-    def run(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def run(self, layer: Any, original: _Original, args: Any, kwargs: Any) -> Any:
         """Runs a layer call, in float32 if half precision makes it fail."""
         attempts = _attempts.get()
         if attempts is not None:
             return attempts.call(layer, original, args, kwargs)
-        if _keras.is_stateless():
-            return self._in_place(layer, original, args, kwargs)
-        if _is_within.get():
-            return original(layer, *args, **kwargs)
-        if _is_symbolic((args, kwargs)):
-            return self._in_place(layer, original, args, kwargs)
-        key = _key(args, kwargs)
-        if key in self._seen.get(layer, ()) or _is_one_of_several_replicas():
-            with _keras.context_value(_is_within, True):
-                return original(layer, *args, **kwargs)
-        run = self._eagerly if tf.executing_eagerly() else self._after_a_rehearsal
-        outputs = run(layer, original, args, kwargs)
-        self._seen.setdefault(layer, set()).add(key)
-        return outputs
+        with self._attempting(layer) as attempts:
+            if _keras.is_stateless() or _is_symbolic((args, kwargs)):
+                return attempts.call(layer, original, args, kwargs)
+            attempts.are_made = False
+            seen = self._seen.setdefault(layer, set())
+            key = _key(args, kwargs, by_number=len(seen) < _MAX_KEYS)
+            if key in seen or _is_one_of_several_replicas():
+                way = _plainly
+            else:
+                way = _eagerly if tf.executing_eagerly() else self._after_a_rehearsal
+            seen.discard(key)  # for as long as it may fail
+            outputs = way(attempts, layer, original, args, kwargs)
+            seen.add(key)
+            return outputs
 
     def rehearse(self, model: Any) -> None:
         """Pins what would fail in calls of a model that is built, training or not.
@@ -109,36 +118,20 @@ class Curing:
             self._rehearse(model, keras.layers.Layer.__call__, specs.args, {**specs.kwargs, **mode})
         self.warn()
 
-    def _eagerly(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Makes a call as it would be made, and again from the start if dtypes make it fail."""
-        paths = LayerPaths(layer)
-        try:
-            with (
-                _keras.context_value(_is_within, True),
-                _keras.unbuilt_again(one for _, one in paths),
-                variables_restored_on_failure(paths),
-            ):
-                return original(layer, *args, **kwargs)
-        except POSSIBLE_ERRORS as error:
-            if not (describe(error).blames_half and holds_half_layers(layer)):
-                raise
-            return self._in_place(layer, original, args, kwargs)
-
     def _after_a_rehearsal(
-        self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any
+        self, attempts: Attempts, layer: Any, original: _Original, args: Any, kwargs: Any
     ) -> Any:
         """Makes a call that is traced into a graph which will run."""
-        # Errors are left to the call itself, which will say what is wrong.
-        if not layer.built:
-            with contextlib.suppress(Exception), _keras.unbuilt_again([layer]):
-                _keras.build_as_called(layer, args, kwargs)
+        # Whatever goes wrong, the call itself will say it.
         with contextlib.suppress(Exception):
+            if not layer.built:
+                with left_on_failure(layer):
+                    _keras.build_as_called(layer, args, kwargs)
             self._rehearse(layer, original, args, kwargs)
         self.warn()
-        with _keras.context_value(_is_within, True):
-            return original(layer, *args, **kwargs)
+        return original(layer, *args, **kwargs)
 
-    def _rehearse(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    def _rehearse(self, layer: Any, original: _Original, args: Any, kwargs: Any) -> None:
         if not holds_half_layers(layer):
             return
         with self._attempting(layer) as attempts:
@@ -147,10 +140,6 @@ class Curing:
                 return attempts.call(layer, original, args, kwargs)
 
             rehearsed(layer, call, args, kwargs)
-
-    def _in_place(self, layer: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        with self._attempting(layer) as attempts:
-            return attempts.call(layer, original, args, kwargs)
 
     @contextlib.contextmanager
     def _attempting(self, root: Any) -> Iterator[Attempts]:
@@ -168,25 +157,41 @@ class Curing:
 
     def _settle(self, root: Any) -> None:
         """Gives pins below a model, or a layer, their place in its configuration."""
-        alive = [(layer, one.claim) for one in self._cured if (layer := one.layer()) is not None]
         paths = LayerPaths(root)
-        held_here = {id(layer): path for path, layer in paths}
-        found = [pair for pair in alive if id(pair[0]) in held_here]
+        pinned = [(one.layer_ref(), one.claim) for one in self._cured]
+        below = [pair for pair in pinned if paths.of(pair[0]) is not None]
         # Those of an earlier time are claims of `set_pins` by now, which finds them itself.
-        new = [pair for pair in found if any(one is pair[1] for one in registry.claims(pair[0]))]
-        reasons = {held_here[id(layer)]: claim.reason for layer, claim in new}
+        new = [pair for pair in below if any(one is pair[1] for one in registry.claims(pair[0]))]
+        reasons = {paths.of(layer) or ROOT: claim.reason for layer, claim in new}
         registry.unpin(root, new)
         try:
             with tf.init_scope(), resting():
                 set_pins(root, dict(held(LayerPaths(root), reasons)), is_named=False, look=False)
         except AmpError:  # no file keeps them
             for layer, claim in new:
-                registry.pin(LayerPaths(layer), "", claim)
+                registry.pin(LayerPaths(layer), ROOT, claim)
+
+
+def _plainly(attempts: Attempts, layer: Any, original: _Original, args: Any, kwargs: Any) -> Any:
+    """Makes a call as it would be made."""
+    return original(layer, *args, **kwargs)
+
+
+def _eagerly(attempts: Attempts, layer: Any, original: _Original, args: Any, kwargs: Any) -> Any:
+    """Makes a call as it would be made, and again from the start if dtypes make it fail."""
+    is_half = holds_half_layers(layer)
+    try:
+        with left_on_failure(layer):
+            return original(layer, *args, **kwargs)
+    except POSSIBLE_ERRORS as error:
+        if not (is_half and describe(error).blames_half):
+            raise
+    # Out of the error's reach, whose traceback keeps what the first call made alive.
+    attempts.are_made = True
+    return attempts.call(layer, original, args, kwargs)
 
 
 _attempts: ContextVar[Attempts | None] = ContextVar("attempts", default=None)
-# Whether a call is being made as it would be without any of this.
-_is_within: ContextVar[bool] = ContextVar("is_within", default=False)
 UNSET: Final = object()
 #: What cures calls in this context: a `Curing`, None for nothing, or what holds elsewhere.
 in_this_context: ContextVar[Any] = ContextVar("curing", default=UNSET)
@@ -199,15 +204,23 @@ def resting() -> Iterator[None]:
         yield
 
 
-def _key(args: Any, kwargs: Any) -> Hashable:
+def _key(args: Any, kwargs: Any, *, by_number: bool) -> Hashable:
     """Returns what tells calls apart that may take different ways through the code.
 
-    Numbers are left out: they count steps and positions, and no two calls would be alike.
+    Args:
+        args: The arguments by position.
+        kwargs: The others.
+        by_number: Whether numbers count: no two calls are alike that are told their step.
     """
-    leaves = (spec_of(leaf) or leaf for leaf in tf.nest.flatten((args, kwargs)))
-    by_value = (bool, str, type(None), tf.TypeSpec)
-    kinds = (leaf if isinstance(leaf, by_value) else type(leaf) for leaf in leaves)
-    return (tf.executing_eagerly(), tuple(sorted(kwargs)), *kinds)
+    by_value = (bool, str, type(None), tf.TypeSpec, *((int, float) if by_number else ()))
+    leaves = keras.tree.flatten((args, kwargs))
+    kinds = (spec_of(leaf) or leaf for leaf in leaves)
+    return (
+        tf.executing_eagerly(),
+        tuple(sorted(kwargs)),
+        tuple(hasattr(leaf, "_keras_mask") for leaf in leaves),
+        *(one if isinstance(one, by_value) else type(one) for one in kinds),
+    )
 
 
 def _is_symbolic(arguments: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from tf_amp_kit import _keras
+from tf_amp_kit.errors import ConflictWarning
 from tf_amp_kit.precision.pinning.curing import UNSET, Curing, in_this_context, resting
 from tf_amp_kit.tracing.observe import is_observed
 
@@ -43,8 +44,11 @@ def curing(*, in_every_thread: bool = False) -> Iterator[Curing]:
             else:
                 with _keras.context_value(in_this_context, found):
                     yield found
-        finally:
-            found.warn()  # of what stays, also where the block raised
+        except BaseException:
+            with contextlib.suppress(ConflictWarning):  # where warnings are errors
+                found.warn()
+            raise
+        found.warn()
 
 
 def curing_unless_resting() -> contextlib.AbstractContextManager[Any]:
@@ -59,7 +63,7 @@ def _present() -> Curing | None:
 
 def _cured_calls(original: Any) -> Any:
     @functools.wraps(original)
-    def cured_call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+    def cured_call(layer: Any, /, *args: Any, **kwargs: Any) -> Any:
         found = _present()
         if found is None or is_observed():
             return original(layer, *args, **kwargs)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tf_amp_kit import _keras
@@ -14,7 +17,7 @@ from tf_amp_kit.tracing.paths import LayerPaths
 from tf_amp_kit.tracing.recorder import is_plain_tensor
 from tf_amp_kit.tracing.state import undisturbed
 
-__all__ = ["rehearsed", "spec_of"]
+__all__ = ["is_kept_graph", "rehearsed", "spec_of"]
 
 
 def rehearsed(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> None:
@@ -30,24 +33,30 @@ def rehearsed(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> N
         KernelNotFound: Where an operation is made that half precision has no kernel for.
         Exception: Whatever the call raises.
     """
-    leaves = tf.nest.flatten((args, kwargs))
-    specs = [spec_of(leaf) for leaf in leaves]
+    leaves = keras.tree.flatten((args, kwargs))
+    masks = [getattr(leaf, "_keras_mask", None) for leaf in leaves]
+    specs = [spec_of(leaf) for leaf in (*leaves, *masks)]
     given = [spec for spec in specs if spec is not None]
-    device_type = default_device_type()
+    device_type, is_compiled = default_device_type(), _keras.is_compiled_by_xla()
 
     def traced(*tensors: Any) -> None:
         rest = iter(tensors)
         whole = [
-            leaf if spec is None else next(rest) for leaf, spec in zip(leaves, specs, strict=True)
+            value if spec is None else next(rest)
+            for value, spec in zip((*leaves, *masks), specs, strict=True)
         ]
-        args_again, kwargs_again = tf.nest.pack_sequence_as((args, kwargs), whole)
-        call(*args_again, **kwargs_again)
+        for tensor, mask in zip(whole, whole[len(leaves) :], strict=False):
+            if mask is not None:
+                tensor._keras_mask = mask
+        again = keras.tree.pack_sequence_as((args, kwargs), whole[: len(leaves)])
+        with _keras.context_value(_rehearsed_in, tf.compat.v1.get_default_graph()):
+            call(*again[0], **again[1])
 
     def refuse(op_type: str, inputs: Any, attrs: Any, *_: Any, **__: Any) -> None:
         pairs = iter(attrs or ())  # names and values, one after the other
         values = dict(zip(pairs, pairs, strict=False))
         dtype = missing_half_kernel(op_type, lambda name: _dtype_of(values.get(name)), device_type)
-        if dtype is not None:
+        if dtype is not None and not is_compiled:
             raise KernelNotFound.of(op_type, dtype, device_type)
 
     with (
@@ -59,13 +68,24 @@ def rehearsed(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> N
         _keras.trace_to_graph(traced, given, {})
 
 
+# The graph that a rehearsal is traced into, and that is thrown away.
+_rehearsed_in: ContextVar[Any] = ContextVar("rehearsed_in", default=None)
+
+
+def is_kept_graph() -> bool:
+    """Tells whether a graph is being traced that its function keeps, and will run."""
+    if tf.executing_eagerly() or _keras.is_stateless():
+        return False
+    return _keras.traced_function_graph() is not _rehearsed_in.get()
+
+
 def spec_of(value: Any) -> Any:
     """Returns the spec of what is a tensor or can be one, else None."""
     if isinstance(value, tf.TypeSpec):
         return value
     if is_plain_tensor(value):
         return tf.type_spec_from_value(value)
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
+    with contextlib.suppress(AttributeError, TypeError, ValueError):  # objects of others
         return tf.TensorSpec(value.shape, value.dtype)
     return None
 
