@@ -135,8 +135,8 @@ def amp_scope(
             lasts. A call that is made again counts once: statistics, seeds and metrics move
             as they would have. What is traced into a graph is traced once before, to look.
             What only gradients cannot do, and loops of one's own over several replicas,
-            raise as ever. One warning lists the layers; `Pins.on(model)` and
-            `pin_float32(model)` have the pins. None is what holds around the block, and
+            raise as ever. A warning lists the layers, before a graph runs and at the end of
+            the block; `Pins.on(model)` and `pin_float32(model)` have the pins. None is what holds around the block, and
             `"raise"` elsewhere.
 
     Returns:
