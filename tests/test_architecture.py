@@ -75,8 +75,10 @@ def defined_names(tree: ast.Module) -> Iterator[str]:
 
 
 def broad_excepts(tree: ast.Module) -> Iterator[Fault]:
-    """`except:` and `except Exception:`, which swallow the user's own errors."""
+    """`except:`, `except Exception:` and the like, which swallow the user's own errors."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node).endswith("suppress(Exception)"):
+            yield node.lineno, ast.unparse(node)
         if isinstance(node, ast.ExceptHandler):
             caught = "" if node.type is None else ast.unparse(node.type)
             if node.type is None or "Exception" in caught.strip("()").split(", "):
@@ -105,6 +107,7 @@ PLANTED = [
     (broad_excepts, "try: f()\nexcept: pass", "except"),
     (broad_excepts, "try: f()\nexcept Exception: pass", "except Exception"),
     (broad_excepts, "try: f()\nexcept (OSError, Exception): pass", "except (OSError, Exception)"),
+    (broad_excepts, "with contextlib.suppress(Exception): f()", "contextlib.suppress(Exception)"),
     (asserts, "assert x", "assert"),
 ]
 

@@ -85,7 +85,9 @@ from tf_amp_kit._keras.wrapping import (
     cast_with_mask,
     copy_mask,
     dropout_cell_class,
+    mask_of,
     set_input_dtypes,
+    set_mask,
 )
 
 __all__ = [
@@ -130,6 +132,7 @@ __all__ = [
     "kind_of_keras_code",
     "lambda_config",
     "losses_restored",
+    "mask_of",
     "may_be_written",
     "metric_directions",
     "names_of_another_process",
@@ -149,6 +152,7 @@ __all__ = [
     "seeded",
     "serialized",
     "set_input_dtypes",
+    "set_mask",
     "sharing_revived",
     "spared_from_decay",
     "stack_frames",

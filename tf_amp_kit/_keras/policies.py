@@ -38,7 +38,9 @@ def replace_policy(layer: Any, policy: Any) -> None:
     layer._dtype_policy = policy
 
 
-def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> None:
+def refresh_symbolic_dtypes(
+    model: Any, changed: Collection[Any], errors: tuple[type[Exception], ...]
+) -> None:
     """Brings the recorded dtypes of a graph model in line with changed policies.
 
     Uses `Function._nodes_by_depth` and `KerasTensor._dtype`: Keras infers the
@@ -47,6 +49,8 @@ def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> None:
     Args:
         model: A Functional model, or a Sequential one.
         changed: Layers whose policies changed, and what holds them.
+        errors: What layers raise that do not run under the policy that they have now;
+            what is recorded of those stays.
     """
     graph = getattr(model, "_functional", None) or model
     by_depth = getattr(graph, "_nodes_by_depth", {})
@@ -60,7 +64,8 @@ def refresh_symbolic_dtypes(model: Any, changed: Collection[Any]) -> None:
                 or _differs_from_nested(node)
             )
             if is_stale and not node.is_input:
-                stale.update(_refresh(node))
+                with contextlib.suppress(*errors):
+                    stale.update(_refresh(node))
 
 
 def _differs_from_nested(node: Any) -> bool:
@@ -78,11 +83,8 @@ def _refresh(node: Any) -> Iterator[int]:
         dtype = operation.compute_dtype
         arguments = keras.tree.map_structure(lambda value: _fitted(value, dtype), arguments)
         scope = autocast_scope(dtype if is_float(dtype) else None)
-    try:
-        with scope:
-            spec = operation.compute_output_spec(*arguments[0], **arguments[1])
-    except Exception:  # it does not run under the policy that it has now
-        return
+    with scope:
+        spec = operation.compute_output_spec(*arguments[0], **arguments[1])
     for tensor, new in zip(node.output_tensors, keras.tree.flatten(spec), strict=False):
         if tensor.dtype != new.dtype:
             tensor._dtype = new.dtype

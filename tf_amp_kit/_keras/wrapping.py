@@ -25,17 +25,32 @@ def cast_with_mask(tensor: Any, dtype: str) -> Any:
     return copy_mask(tensor, keras.ops.cast(tensor, dtype))
 
 
+def mask_of(value: Any) -> Any:
+    """Returns the mask that goes along with a tensor, or None.
+
+    Uses `keras.src.backend.common.masking`, as `copy_mask` does.
+    """
+    from keras.src.backend.common.masking import get_keras_mask
+
+    return get_keras_mask(value)
+
+
+def set_mask(tensor: Any, mask: Any) -> None:
+    """Gives a tensor a mask. Uses `keras.src.backend.common.masking`."""
+    from keras.src.backend.common.masking import set_keras_mask
+
+    set_keras_mask(tensor, mask)
+
+
 def copy_mask(tensor: Any, target: Any) -> Any:
     """Gives a tensor that was made of another one the other's mask, and returns it.
 
     Uses `keras.src.backend.common.masking`: Keras hands masks from layer to
     layer as an attribute of the tensor, which no operation keeps.
     """
-    from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
-
-    mask = get_keras_mask(tensor)
+    mask = mask_of(tensor)
     if mask is not None and target is not tensor:
-        set_keras_mask(target, mask)
+        set_mask(target, mask)
     return target
 
 

@@ -136,8 +136,8 @@ def amp_scope(
             as they would have. What is traced into a graph is traced once before, to look.
             What only gradients cannot do, and loops of one's own over several replicas,
             raise as ever. A warning lists the layers, before a graph runs and at the end of
-            the block; `Pins.on(model)` and `pin_float32(model)` have the pins. None is what holds around the block, and
-            `"raise"` elsewhere.
+            the block; `Pins.on(model)` and `pin_float32(model)` have the pins. None is what
+            holds around the block, and `"raise"` elsewhere.
 
     Returns:
         A context manager that gives the `AmpState`.

@@ -36,6 +36,7 @@ from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.conflicts import POSSIBLE_ERRORS, describe
 from tf_amp_kit.tracing.inputs import accepts_training, candidate_specs
 from tf_amp_kit.tracing.paths import ROOT, LayerPaths
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["UNSET", "Curing", "in_this_context", "resting"]
 
@@ -123,7 +124,7 @@ class Curing:
     ) -> Any:
         """Makes a call that is traced into a graph which will run."""
         # Whatever goes wrong, the call itself will say it.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(AmpError, *USER_CODE_ERRORS):
             if not layer.built:
                 with left_on_failure(layer):
                     _keras.build_as_called(layer, args, kwargs)
@@ -218,7 +219,7 @@ def _key(args: Any, kwargs: Any, *, by_number: bool) -> Hashable:
     return (
         tf.executing_eagerly(),
         tuple(sorted(kwargs)),
-        tuple(hasattr(leaf, "_keras_mask") for leaf in leaves),
+        tuple(_keras.mask_of(leaf) is not None for leaf in leaves),
         *(one if isinstance(one, by_value) else type(one) for one in kinds),
     )
 

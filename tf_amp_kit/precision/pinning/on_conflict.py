@@ -10,9 +10,10 @@ from typing import Any
 import keras
 
 from tf_amp_kit import _keras
-from tf_amp_kit.errors import ConflictWarning
+from tf_amp_kit.errors import AmpError, ConflictWarning
 from tf_amp_kit.precision.pinning.curing import UNSET, Curing, in_this_context, resting
 from tf_amp_kit.tracing.observe import is_observed
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["curing", "curing_unless_resting", "resting"]
 
@@ -79,7 +80,9 @@ def _rehearsing_before_replicas(original: Any) -> Any:
     def make_train_function(model: Any, *args: Any, **kwargs: Any) -> Any:
         found = _present()
         if found is not None and model.distribute_strategy.num_replicas_in_sync > 1:
-            with contextlib.suppress(Exception):  # the replicas will say what is wrong
+            with contextlib.suppress(
+                AmpError, *USER_CODE_ERRORS
+            ):  # the replicas will say what is wrong
                 found.rehearse(model)
         return original(model, *args, **kwargs)
 

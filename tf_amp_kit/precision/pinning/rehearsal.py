@@ -34,7 +34,7 @@ def rehearsed(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> N
         Exception: Whatever the call raises.
     """
     leaves = keras.tree.flatten((args, kwargs))
-    masks = [getattr(leaf, "_keras_mask", None) for leaf in leaves]
+    masks = [_keras.mask_of(leaf) for leaf in leaves]
     specs = [spec_of(leaf) for leaf in (*leaves, *masks)]
     given = [spec for spec in specs if spec is not None]
     device_type, is_compiled = default_device_type(), _keras.is_compiled_by_xla()
@@ -47,7 +47,7 @@ def rehearsed(model: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> N
         ]
         for tensor, mask in zip(whole, whole[len(leaves) :], strict=False):
             if mask is not None:
-                tensor._keras_mask = mask
+                _keras.set_mask(tensor, mask)
         again = keras.tree.pack_sequence_as((args, kwargs), whole[: len(leaves)])
         with _keras.context_value(_rehearsed_in, tf.compat.v1.get_default_graph()):
             call(*again[0], **again[1])

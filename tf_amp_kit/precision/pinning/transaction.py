@@ -14,6 +14,7 @@ from tf_amp_kit.precision.pinning.in_config import Verdict
 from tf_amp_kit.precision.pinning.registry import Claim
 from tf_amp_kit.tracing.paths import LayerPaths, is_below
 from tf_amp_kit.tracing.state import undisturbed
+from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 
 __all__ = ["Transaction"]
 
@@ -105,7 +106,7 @@ class Transaction:
         models = [one for _, one in paths if isinstance(one, keras.Model)]
         with undisturbed(paths):
             for model in reversed(models):  # what a nested model returns comes first
-                _keras.refresh_symbolic_dtypes(model, around)
+                _keras.refresh_symbolic_dtypes(model, around, USER_CODE_ERRORS)
         for model in models:
             _make_functions_anew(model)
 
