@@ -24,6 +24,12 @@ Y = (X @ _RNG.normal(size=(6, 2))).astype("float32")
 SEED = 5
 
 
+def seed_all(seed: int) -> None:
+    """Seeds all sequences, and Keras's own generator, which Keras 3.10 leaves as it is."""
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(seed)
+
+
 def dense(optimizer: Any = None, loss: Any = "mse", **options: Any) -> keras.Model:
     """Two dense layers, the smallest net that trains."""
     stack = [layers.Dense(8, "relu", name="body"), layers.Dense(2, name="head")]

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras import layers
 
 import tf_amp_kit as amp
-from tests.comparison.training.given import SEED, X, Y, candidate, dense
+from tests.comparison.training.given import SEED, X, Y, candidate, dense, seed_all
 from tf_amp_kit.comparison.training.candidates import Candidate
 from tf_amp_kit.comparison.training.running.builds import Builder, set_weights
 from tf_amp_kit.data import Batch
@@ -288,9 +288,9 @@ def test_a_builder_that_sets_a_policy_leaves_none() -> None:
 
 
 def test_random_numbers_go_on_as_if_nothing_had_been_built() -> None:
-    keras.utils.set_random_seed(1)
+    seed_all(1)
     expected = [float(keras.random.uniform(())), float(tf.random.uniform(())), np.random.random()]
-    keras.utils.set_random_seed(1)
+    seed_all(1)
     with model_of(dense, "fp16"):
         pass
     found = [float(keras.random.uniform(())), float(tf.random.uniform(())), np.random.random()]

@@ -129,6 +129,8 @@ class Training:
     def _train(self, model: Any, batch: Batch) -> None:
         before = self._skipped(len(self._losses))
         with self._run.user_code():
+            # Keras 3.10 goes on with the means that it has, of an evaluation too.
+            model.reset_metrics()
             logs = model.train_on_batch(
                 batch.x, batch.y, sample_weight=batch.sample_weight, return_dict=True
             )
