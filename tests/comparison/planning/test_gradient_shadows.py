@@ -198,7 +198,7 @@ def effects_of(build: Build, num_probes: int = NUM_PROBES, seed: int = 0) -> Eff
 def test_scores_are_the_gradients_errors_with_one_unit_in_half(build, paths):
     effects = effects_of(build)
     scores = {path: effects.score(path) for path in paths}
-    assert scores == pytest.approx({path: error_alone(build, path) for path in paths}, rel=0.15)
+    assert scores == pytest.approx({path: error_alone(build, path) for path in paths}, rel=0.25)
     assert {unit.path for unit in effects.units} == paths
 
 
