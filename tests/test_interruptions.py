@@ -7,6 +7,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -75,8 +76,14 @@ def state_of(model: keras.Model) -> Any:
     )
 
 
+PACKAGE = str(Path(amp.__file__).parent)
+
+
 class Stopper:
-    """Counts the calls of Python functions, and raises at one of them.
+    """Counts the calls of this package's functions, and raises at one of them.
+
+    TensorFlow's own code does not stand it everywhere: stopped on the way out of a graph, it
+    stays in it.
 
     Args:
         at: Which one; 0 for none.
@@ -86,9 +93,10 @@ class Stopper:
         self.at, self.count = at, 0
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        self.count += 1
-        if self.count == self.at:
-            raise Stop
+        if frame.f_code.co_filename.startswith(PACKAGE):
+            self.count += 1
+            if self.count == self.at:
+                raise Stop
 
     def run(self, function: Callable[[], Any]) -> None:
         before = sys.gettrace()
@@ -99,6 +107,8 @@ class Stopper:
             sys.settrace(before)
 
 
+# One may come where Python can only tell of it, while a generator is closed say.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "num_points", [NUM_POINTS, pytest.param(NUM_MANY_POINTS, marks=pytest.mark.slow)]
 )
@@ -120,7 +130,8 @@ def test_a_look_that_is_stopped_leaves_everything_as_it_was(name: str, num_point
                 Stopper(point).run(lambda model=model: look(model))
             except Stop:
                 num_stopped += 1
-                assert state_of(model) == before, f"stopped at call {point}"
+            # A generator that was stopped on the way into it ends with the traceback.
+            assert state_of(model) == before, f"stopped at call {point}"
     # Some come where Python ignores them, in `__del__` say.
     assert num_stopped >= num_points // 2
 

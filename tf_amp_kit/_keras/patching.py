@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
-from weakref import WeakSet
 
 _patch_lock = threading.RLock()
 
@@ -27,7 +27,7 @@ class ClassPatch:
 
     def __init__(self, owner: type | ModuleType, name: str, make: Callable[[Any], Any]) -> None:
         self.owner, self.name, self.make = owner, name, make
-        self._scopes: WeakSet[_Scope] = WeakSet()
+        self._scopes: set[weakref.ref[_Scope]] = set()
         self._original: Any = None
         self._replacement: Any = None
 
@@ -37,22 +37,29 @@ class ClassPatch:
         # An interruption may come between any two lines. One that comes on the way out may
         # leave the replacement, which nothing uses, and the next one out takes it away.
         scope = _Scope()
+        reference = weakref.ref(scope)
         try:
             with _patch_lock:
+                self._forget_the_gone()
                 present = self.owner.__dict__[self.name]
                 if not self._scopes and present is not self._replacement:
                     self._original, self._replacement = present, self.make(present)
-                self._scopes.add(scope)
+                self._scopes.add(reference)
                 if len(self._scopes) == 1:
                     setattr(self.owner, self.name, self._replacement)
             yield
         finally:
+            # Without a call of Python code, in which most interruptions would come.
             with _patch_lock:
-                self._scopes.discard(scope)
+                self._scopes.discard(reference)
                 # Somebody else's patch stays, with this one inert below it.
                 is_on_top = vars(self.owner).get(self.name, self) is self._replacement
                 if is_on_top and not self._scopes:
                     setattr(self.owner, self.name, self._original)
+
+    def _forget_the_gone(self) -> None:
+        """Drops scopes that ended without saying so."""
+        self._scopes -= {one for one in self._scopes if one() is None}
 
 
 class _Scope:
