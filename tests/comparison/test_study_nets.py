@@ -91,13 +91,14 @@ def test_the_next_character_is_the_window_moved_by_one() -> None:
 
 def test_little_of_the_held_out_text_is_trained_on() -> None:
     (x, _), (held_out, _) = once(text)
-    # 32 characters, wherever they stand. Grammar and set phrases come again in any manual.
+    # 32 characters, wherever they stand. Grammar and set phrases come again in any manual,
+    # more of them in that of Python 3.13.
     half = LENGTH // 2
     seen = {row[start : start + half].tobytes() for row in x for start in range(STRIDE)}
 
     shared = sum(row[:half].tobytes() in seen for row in held_out)
 
-    assert shared <= len(held_out) // 10
+    assert shared <= len(held_out) // 5
 
 
 @pytest.mark.filterwarnings("ignore::tf_amp_kit.errors.LossScaleWarning")

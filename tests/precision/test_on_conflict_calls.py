@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import keras
 import numpy as np
 import pytest
@@ -297,12 +295,6 @@ def test_warnings_that_are_errors_do_not_hide_what_is_raised():
 
 @pytest.mark.filterwarnings("default::tf_amp_kit.errors.ConflictWarning")
 def test_a_warning_names_a_line_that_can_be_read():
-    @tf.function
-    def step(x):
-        if tf.reduce_sum(x) > 0:
-            x = layer(x)
-        return x
-
     with pytest.warns(ConflictWarning) as seen, curing():
         layer = Passing()
         layer.build((None, 4))
@@ -312,5 +304,5 @@ def test_a_warning_names_a_line_that_can_be_read():
             return layer(x)
 
         call(X)
-    assert [one.filename for one in seen] == [__file__]
-    assert not re.search("autograph", seen[0].filename)
+    ours = [one.filename for one in seen if one.category is ConflictWarning]
+    assert ours == [__file__]
