@@ -95,6 +95,20 @@ def test_a_branch_inside_of_a_function_of_a_layer():
     np.testing.assert_allclose(layer.inner.share, 0.75, rtol=1e-3)
 
 
+def test_a_model_that_is_built_while_a_function_is_traced():
+    built = []
+
+    @tf.function
+    def call(x):
+        inputs = keras.Input((4,))
+        built.append(keras.Model(inputs, TimesOnes(name="clash")(inputs)))
+        return x
+
+    with curing():
+        call(X)
+    assert dtypes(built[0])["clash"] == "float32"
+
+
 def test_gradients_after_a_call_that_was_made_again():
     def gradients(scope, *pinned):
         keras.utils.set_random_seed(0)

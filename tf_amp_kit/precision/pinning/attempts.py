@@ -125,7 +125,7 @@ class Attempts:
                 return original(layer, *args, **kwargs)
 
         # What is traced here will be called, and so would what failed in it.
-        is_kept = is_kept_graph()
+        is_kept = outer is not None and is_kept_graph()
         while True:
             try:
                 outputs = self._cured(call, attempt, is_kept=is_kept)

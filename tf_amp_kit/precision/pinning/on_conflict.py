@@ -80,9 +80,8 @@ def _rehearsing_before_replicas(original: Any) -> Any:
     def make_train_function(model: Any, *args: Any, **kwargs: Any) -> Any:
         found = _present()
         if found is not None and model.distribute_strategy.num_replicas_in_sync > 1:
-            with contextlib.suppress(
-                AmpError, *USER_CODE_ERRORS
-            ):  # the replicas will say what is wrong
+            # The replicas will say what is wrong.
+            with contextlib.suppress(AmpError, *USER_CODE_ERRORS):
                 found.rehearse(model)
         return original(model, *args, **kwargs)
 
