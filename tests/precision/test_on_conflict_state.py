@@ -23,7 +23,7 @@ from tests.precision.failing_layers import (
     curing,
     dtypes,
 )
-from tf_amp_kit.precision.pinning.on_conflict import curing as curing_everywhere
+from tf_amp_kit.precision.curing.scope import curing as curing_everywhere
 
 pytestmark = pytest.mark.filterwarnings("ignore::tf_amp_kit.errors.ConflictWarning")
 

@@ -19,9 +19,9 @@ from tf_amp_kit.inspection.readings import ScaleReader
 from tf_amp_kit.inspection.report import AuditReport
 from tf_amp_kit.launcher.summary import ModelSummary
 from tf_amp_kit.precision import state
+from tf_amp_kit.precision.curing.calls import Curing
 from tf_amp_kit.precision.loss_scaling.factory import make_loss_scale_optimizer
 from tf_amp_kit.precision.loss_scaling.settings import STATIC
-from tf_amp_kit.precision.pinning.curing import Curing
 from tf_amp_kit.precision.pinning.pin import pin_float32
 from tf_amp_kit.precision.pinning.registry import pinned_paths
 from tf_amp_kit.tracing.facts import layer_facts

@@ -17,8 +17,8 @@ from tf_amp_kit.formats import is_half
 from tf_amp_kit.launcher.models import Audit, Companion
 from tf_amp_kit.launcher.summary import RunSummary
 from tf_amp_kit.precision import state
-from tf_amp_kit.precision.pinning.curing import Curing
-from tf_amp_kit.precision.pinning.on_conflict import curing
+from tf_amp_kit.precision.curing.calls import Curing
+from tf_amp_kit.precision.curing.scope import curing
 from tf_amp_kit.precision.policy import disable_amp, enable_amp
 from tf_amp_kit.precision.request import FLOAT32, RAISE, check_on_conflict
 from tf_amp_kit.tables import some

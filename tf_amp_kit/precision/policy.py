@@ -24,7 +24,7 @@ from typing import Any, Final
 from tf_amp_kit import hardware
 from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision import state
-from tf_amp_kit.precision.pinning.on_conflict import curing, resting
+from tf_amp_kit.precision.curing.scope import curing, resting
 from tf_amp_kit.precision.pinning.pins import HoldsPins, Pins
 from tf_amp_kit.precision.request import (
     AUTO,

@@ -15,9 +15,9 @@ from tf_amp_kit.formats import parse_precision
 from tf_amp_kit.precision.conversion.compiling import inner_optimizer_of, scales_loss
 from tf_amp_kit.precision.conversion.convert import convert_model, to_float32
 from tf_amp_kit.precision.conversion.files import SavedModel, read_saved, weights_file
+from tf_amp_kit.precision.curing.scope import curing_unless_resting
 from tf_amp_kit.precision.layer_policies import policy_scope
 from tf_amp_kit.precision.pinning.carried import apply_carried
-from tf_amp_kit.precision.pinning.on_conflict import curing_unless_resting
 from tf_amp_kit.precision.pinning.pins import HoldsPins, Pins
 from tf_amp_kit.precision.pinning.policy_map import pins_are_carried
 

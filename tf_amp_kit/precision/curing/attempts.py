@@ -20,10 +20,10 @@ import keras
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import LayerError
 from tf_amp_kit.formats import is_half
+from tf_amp_kit.precision.curing.rehearsal import is_kept_graph
 from tf_amp_kit.precision.layer_policies import policy_scope
 from tf_amp_kit.precision.pinning import registry
 from tf_amp_kit.precision.pinning.registry import Claim
-from tf_amp_kit.precision.pinning.rehearsal import is_kept_graph
 from tf_amp_kit.tracing.conflicts import POSSIBLE_ERRORS, Clash, describe
 from tf_amp_kit.tracing.paths import ROOT, LayerPaths
 from tf_amp_kit.tracing.state import variables_restored_on_failure

@@ -11,7 +11,7 @@ import keras
 
 from tf_amp_kit import _keras
 from tf_amp_kit.errors import AmpError, ConflictWarning
-from tf_amp_kit.precision.pinning.curing import UNSET, Curing, in_this_context, resting
+from tf_amp_kit.precision.curing.calls import UNSET, Curing, in_this_context, resting
 from tf_amp_kit.tracing.observe import is_observed
 from tf_amp_kit.tracing.user_code import USER_CODE_ERRORS
 

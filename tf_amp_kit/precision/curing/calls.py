@@ -22,15 +22,15 @@ import tensorflow as tf
 from tf_amp_kit import _keras
 from tf_amp_kit.callers import stacklevel_of_user
 from tf_amp_kit.errors import AmpError, ConflictWarning
-from tf_amp_kit.precision.pinning import registry
-from tf_amp_kit.precision.pinning.applying import set_pins
-from tf_amp_kit.precision.pinning.attempts import (
+from tf_amp_kit.precision.curing.attempts import (
     Attempts,
     Cured,
     holds_half_layers,
     left_on_failure,
 )
-from tf_amp_kit.precision.pinning.rehearsal import rehearsed, spec_of
+from tf_amp_kit.precision.curing.rehearsal import rehearsed, spec_of
+from tf_amp_kit.precision.pinning import registry
+from tf_amp_kit.precision.pinning.applying import set_pins
 from tf_amp_kit.precision.pinning.targets import held
 from tf_amp_kit.tables import some
 from tf_amp_kit.tracing.conflicts import POSSIBLE_ERRORS, describe
