@@ -102,7 +102,8 @@ def _restoring_variables(paths: LayerPaths) -> _Undo:
         ]
 
     def restore() -> None:
-        with _keras.no_tape():
+        # Keras 3.10 would round what is assigned within a half layer's call.
+        with _keras.autocast_scope(None), _keras.no_tape():
             for variable, value in before:
                 variable.assign(value)
 
