@@ -44,11 +44,8 @@ class Passing(Holding):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_weights_keep_every_bit(precision):
-    class Outer(Model):
-        pass
-
     with curing(precision):
-        model = Outer(Product())
+        model = Model(Product())
         model.inner.build((None, 4))
         dense = model.inner.dense
         dense.kernel.assign(1e-6 * np.pi * (1 + np.arange(16).reshape(4, 4)))
@@ -195,6 +192,7 @@ def test_what_build_puts_into_a_dictionary_is_made_once(case):
         else:
             (tf.function(lambda x: layer(x)) if case == "graph" else layer)(X)
     assert [(name, one.compute_dtype) for name, one in layer.heads.items()] == [("a", "float32")]
+    assert len(layer.weights) == 2
 
 
 def test_arguments_may_have_any_name():
